@@ -297,19 +297,21 @@ def _loader_of(private: InMemory, model: str, system: System, given: Iterable[st
 
 def _completed(private: InMemory, name: str, system: System, options: Options) -> Options:
     """Options that follow from the form of data in memory where they are left out."""
-    given = dict(options)
     if private.like == "images":
-        return given
-    if private.form.container == "dataset" and len(private.form.types) > 1 and "records" in system.kinds:
-        given = {"label_column": -1} | given
+        return dict(options)
+    given = (_of_records(private) if "records" in system.kinds else {}) | options
     if name == "sets" and given.get("items") is not None:
         given["items"] = [str(item) for item in given["items"]]
     if "columns" in system.kinds:
         given = {"columns": _columns_of(private, options.get("unit"))} | given
-    shape = private.form.shape
-    if shape is not None and len(shape) > 1 and "records" in system.kinds:
-        given = _of_images(private, shape) | given
     return given
+
+
+def _of_records(private: InMemory) -> Options:
+    """Options of records: the last of several parts of a dataset is the label, and images have a shape."""
+    labelled = private.form.container == "dataset" and len(private.form.types) > 1
+    shape = private.form.shape or ()
+    return ({"label_column": -1} if labelled else {}) | (_of_images(private, shape) if len(shape) > 1 else {})
 
 
 def _columns_of(private: InMemory, unit: str | None) -> list[str]:

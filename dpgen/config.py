@@ -390,7 +390,7 @@ class SelectOptions:
         ('k=2', {'steps': '3', 'k': '2'})
         """
         parts = [part.partition("=") for part in self.select.split(";")]
-        values = {key.strip().replace("-", "_"): [v for v in list_items(listed) if v] for key, _, listed in parts}
+        values = {key.strip().replace("-", "_"): list(filter(None, list_items(listed))) for key, _, listed in parts}
         if "" in values or [] in values.values():
             raise ValueError(f"select is {self.select!r}; it must give each option a list of values, as in 'epsilon=1,3;k=5,9'")
         if len(values) < len(parts) or values.keys() & fixed.keys():
@@ -422,12 +422,9 @@ class Request:
         blocks = read_blocks(base) if base is not None else {}
         model = _first(given.pop("model", None), blocks.get("model", {}).get("name"), DEFAULT_MODEL)
         system = systems()[choose("model", model, list(systems()))]
-        known = list(loaders(system.kinds))
-        named = _first(given.pop("data", None), blocks.get("data", {}).get("name"), known[0]) if loaded is None else loaded
-        data = choose("data", named, known) if loaded is None else named
-        if base is None and config_root is not None and ":" not in str(given.get("network", "")):  # a network of your own
-            usual = config_root / f"{model}_{data}.yaml"
-            base, blocks = (usual, read_blocks(usual)) if usual.is_file() else (None, {})
+        data = _data_of(given, blocks, list(loaders(system.kinds))) if loaded is None else loaded
+        if base is None and (base := _usual_file(config_root, model, data, given)) is not None:
+            blocks = read_blocks(base)
         blocks = {**blocks, "model": _own_block(blocks, "model", model), "data": _own_block(blocks, "data", data)}
         options_of = (lambda: None) if loaded else loader_of(system.kinds, data, [*given, *blocks["data"]]).options
         sources: Sources = {"privacy": system.plan, "model": system.config, "data": options_of, "runtime": Runtime}
@@ -545,6 +542,19 @@ def _config_file(name: str) -> Path:
         return shipped
     close = get_close_matches(shipped.stem, [found.stem for found in CONFIGS.glob("*.yaml")], n=1)
     raise ValueError(f"config file {name!r} does not exist{f' (did you mean {close[0]}?)' if close else ''}")
+
+
+def _data_of(given: dict[str, Any], blocks: Mapping[str, Mapping[str, Any]], known: Sequence[str]) -> str:
+    """Name of the data, taken out of the given options, else that of a file of settings, else the first known one."""
+    return choose("data", _first(given.pop("data", None), blocks.get("data", {}).get("name"), known[0]), known)
+
+
+def _usual_file(root: Path | None, model: str, data: str, given: Mapping[str, Any]) -> Path | None:
+    """The file of the usual settings of a model and data, if there is one; none is of a network of your own."""
+    if root is None or ":" in str(given.get("network", "")):
+        return None
+    usual = root / f"{model}_{data}.yaml"
+    return usual if usual.is_file() else None
 
 
 def _from_here(path: Path) -> Path:

@@ -119,12 +119,16 @@ def rehearsed(job: RunConfig, data: Any, n: int) -> Expected:
     singles, tables = Noise.of(_of_columns(model), n), Noise.of(several, n)
     assert singles is not None
     [gaussian] = [line.event for line in ledger.promised() if line.divisible]
-    noise = gaussian.noise_multiplier / (tables or singles).variation
-    epsilons = {wanted: worst([(gaussian_event(noise * wanted), 1)], plan.resolved_delta, plan.relation) for wanted in WANTED}
-    epsilons = {wanted: epsilon for wanted, epsilon in epsilons.items() if _EPSILONS[0] <= epsilon <= _EPSILONS[1]}
+    epsilons = _epsilons(gaussian.noise_multiplier / (tables or singles).variation, plan)
     most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
     workload = {str(own.question): own.noise_std for own in model.answers}
     return Expected(n, singles, tables, workload, epsilons, seconds, most / 1e9)
+
+
+def _epsilons(noise: float, plan: Any) -> dict[float, float]:
+    """Epsilons in `_EPSILONS` by the total variations of `WANTED`, of which one of 1 has a noise multiplier `noise`."""
+    found = {wanted: worst([(gaussian_event(noise * wanted), 1)], plan.resolved_delta, plan.relation) for wanted in WANTED}
+    return {wanted: epsilon for wanted, epsilon in found.items() if _EPSILONS[0] <= epsilon <= _EPSILONS[1]}
 
 
 def _of_columns(model: TablesModel) -> list[Reals]:

@@ -22,10 +22,11 @@ from torch import Tensor
 
 from dpgen import __version__
 from dpgen.data.table_files import name_of
+from dpgen.evaluation.column import Numbers
 from dpgen.evaluation.compare import in_pairs
 from dpgen.evaluation.linked import associations_across
 from dpgen.evaluation.scores import verdict
-from dpgen.evaluation.timelines import LinkedFrames, Numbers, pictures_of, timelines
+from dpgen.evaluation.timelines import LinkedFrames, pictures_of, timelines
 from dpgen.facts import Section
 from dpgen.figures import heat_maps, inline_svg, new_figure, show_images
 from dpgen.files import DRAWS, METRICS, MODEL, OVERLAYS, RELEASED, STATEMENT, write_atomically
@@ -375,9 +376,7 @@ def _short(name: object) -> str:
 def _of_records(samples: RecordSamples, image_shape: tuple[int, int] | None) -> Iterator[Picture]:
     source = _drawn(len(samples), "record")
     if image_shape is not None:
-        of, group = ("cluster", samples.cluster) if samples.labels is None else ("label", samples.labels)
-        x = samples.x if samples.grey is None else samples.grey / 255
-        yield from _of_images({f"{of} {c}": x[group == c] for c in group.unique().tolist()}, image_shape, of, source)
+        yield from _of_record_images(samples, image_shape, source)
         return
     ones = samples.x.double().mean(0)
     shown = (-samples.x.double().var(0)).argsort(stable=True)[:_MOST_BARS].sort().values
@@ -389,6 +388,13 @@ def _of_records(samples: RecordSamples, image_shape: tuple[int, int] | None) -> 
     if samples.labels is not None:
         counts = pd.Series(samples.labels.numpy()).value_counts(normalize=True).sort_index()
         yield Picture("Labels", f"Share of each label; {source}.", _bars(counts, "share of the records", "label"))
+
+
+def _of_record_images(samples: RecordSamples, image_shape: tuple[int, int], source: str) -> Iterator[Picture]:
+    """Records as images, grey where they are, by their labels, or by clusters where they have none."""
+    of, group = ("cluster", samples.cluster) if samples.labels is None else ("label", samples.labels)
+    x = samples.x if samples.grey is None else samples.grey / 255
+    yield from _of_images({f"{of} {c}": x[group == c] for c in group.unique().tolist()}, image_shape, of, source)
 
 
 def _of_images(groups: Mapping[str, Tensor], shape: tuple[int, ...], of: str, source: str) -> Iterator[Picture]:
@@ -486,28 +492,33 @@ def _of_linked(samples: LinkedSamples, source: str) -> Iterator[Picture]:
     """Pictures of each table of rows: numbers of rows, timelines, first and next rows, associations across tables."""
     tables = [name for name in samples.tables if name in samples.links] or list(samples.tables)
     for number, name in enumerate(tables):
-        part = _frames_of(samples, name)
-        prefix, above = f"{_short(name)}: " if number else "", "a person" if part.above == "person" else f"a {part.above}"
-        then = "the next" if part.order else "another"
-        told = {
-            "rows_per_person": (
-                f"Rows for each {part.above}" if number else "Rows of a person",
-                f"Share of {part.all_above} with each number of rows",
-            ),
-            "over_time": ("Rows over time", "Share of the rows in each part of the time"),
-            "gaps": ("Time between rows", f"From a row to the next one of {above}"),
-            "first_rows": ("First rows", f"What the first row of {above} is"),
-            "transitions": ("What follows what", f"A row, and {then} row of {above}"),
-        }
-        shown = {"synthetic": part}
-        for picture, draw in pictures_of(shown).items():
-            title, caption = told[picture]
-            yield Picture(prefix + title, f"{caption}; {source}.", draw(shown))
-            if picture == "rows_per_person" and part.above == "person" and len(part.befores):
-                yield Picture(f"{prefix}Five people", f"Rows of the first five with two or more; of {source}.", timelines(part))
-        if len(part.rows):
-            caption = f"Of {part.all_above} with their {part.name}; {source}."
-            yield Picture(f"{prefix}Associations across tables", caption, associations_across(shown))
+        yield from _of_rows(_frames_of(samples, name), f"{_short(name)}: " if number else "", source)
+
+
+def _of_rows(part: LinkedFrames, prefix: str, source: str) -> Iterator[Picture]:
+    """Pictures of one table of rows; titles of the first table have no prefix."""
+    shown, told = {"synthetic": part}, _titles(part, first=not prefix)
+    for picture, draw in pictures_of(shown).items():
+        title, caption = told[picture]
+        yield Picture(prefix + title, f"{caption}; {source}.", draw(shown))
+        if picture == "rows_per_person" and part.above == "person" and len(part.befores):
+            yield Picture(f"{prefix}Five people", f"Rows of the first five with two or more; of {source}.", timelines(part))
+    if len(part.rows):
+        caption = f"Of {part.all_above} with their {part.name}; {source}."
+        yield Picture(f"{prefix}Associations across tables", caption, associations_across(shown))
+
+
+def _titles(part: LinkedFrames, *, first: bool) -> Mapping[str, tuple[str, str]]:
+    """Titles and captions of the pictures of a table of rows."""
+    above, then = f"a {part.above}", "the next" if part.order else "another"
+    rows = "Rows of a person" if first else f"Rows for each {part.above}"
+    return {
+        "rows_per_person": (rows, f"Share of {part.all_above} with each number of rows"),
+        "over_time": ("Rows over time", "Share of the rows in each part of the time"),
+        "gaps": ("Time between rows", f"From a row to the next one of {above}"),
+        "first_rows": ("First rows", f"What the first row of {above} is"),
+        "transitions": ("What follows what", f"A row, and {then} row of {above}"),
+    }
 
 
 def _times(values: pd.Series) -> pd.Series:

@@ -65,9 +65,9 @@ def summary(
     more += [] if statement.shared is None else [f"all runs: {shared_in_words(statement.shared)}"]
     shown = first_of(scores)
     width = max((len(score.name) for score in shown), default=0)
-    left = [f"{len(scores) - len(shown)} more, and pictures: METRICS.md, dpgen report"] if len(scores) > len(shown) else []
+    left = [f"{len(scores) - len(shown)} more, and pictures: METRICS.md, dpgen report"] * (len(scores) > len(shown))
     blocks = {
-        "settings": [] if settings is None else [str(settings)],
+        "settings": [str(settings)] * (settings is not None),
         "privacy": [statement.in_words(), *more],
         "released": [", ".join(released) or "nothing"],
         "where": [str(directory)],
@@ -381,27 +381,38 @@ def _evaluated(
         if again:
             raise ValueError(f"{directory} has {KEPT_BY_NOBODY}")
         evaluate = partial(Evaluation, [], notes=(KEPT_BY_NOBODY,))
-    judged = runtime.evaluation != "none"
     try:
         evaluation = evaluate()
-        if judged:
-            shown = [s for s in evaluation.scores if not s.private or not isinstance(release, Draws)]
-            runtime.log_results(job.settings, {score.tag: score.value for score in shown})
-        left = evaluation
-        if release.statement.files:  # a run of dpgen 0.4 has none
-            _publish(release, directory, {name: made() for name, made in evaluation.released.items()})
-            left = replace(evaluation, released={})
-        if not judged:
-            return replace(evaluation, notes=(f"not evaluated; dpgen evaluate {directory} does it",)), ""
-        left.write(directory)  # last: marks the run as finished
+        _leave(job, release, evaluation, runtime)
     except Exception as error:
-        whole = f"the release in {directory} is complete, but"
-        if judged:
-            problem = f"{whole} its evaluation failed: {error!r}; dpgen evaluate {directory} repeats it"
-            return Evaluation([], notes=("the evaluation failed",)), problem
-        problem = f"{whole} drawing its samples failed: {error!r}; dpgen sample {directory} draws them"
-        return Evaluation([], notes=("no samples were written",)), problem
+        return _failed(directory, error, judged=runtime.evaluation != "none")
+    if runtime.evaluation == "none":
+        return replace(evaluation, notes=(f"not evaluated; dpgen evaluate {directory} does it",)), ""
     return evaluation, ""
+
+
+def _leave(job: RunConfig, release: Release, evaluation: Evaluation, runtime: Runtime) -> None:
+    """Log what an evaluation found and write its files; without scores, the synthetic records alone."""
+    directory, judged = runtime.directory, runtime.evaluation != "none"
+    if judged:
+        shown = [s for s in evaluation.scores if not s.private or not isinstance(release, Draws)]
+        runtime.log_results(job.settings, {score.tag: score.value for score in shown})
+    left = evaluation
+    if release.statement.files:  # a run of dpgen 0.4 has none
+        _publish(release, directory, {name: made() for name, made in evaluation.released.items()})
+        left = replace(evaluation, released={})
+    if judged:
+        left.write(directory)  # last: marks the run as finished
+
+
+def _failed(directory: Path, error: Exception, *, judged: bool) -> tuple[Evaluation, str]:
+    """An evaluation that failed, or whose synthetic records were not drawn, and a sentence on it."""
+    whole = f"the release in {directory} is complete, but"
+    if judged:
+        problem = f"{whole} its evaluation failed: {error!r}; dpgen evaluate {directory} repeats it"
+        return Evaluation([], notes=("the evaluation failed",)), problem
+    problem = f"{whole} drawing its samples failed: {error!r}; dpgen sample {directory} draws them"
+    return Evaluation([], notes=("no samples were written",)), problem
 
 
 @contextmanager

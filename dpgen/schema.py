@@ -109,9 +109,10 @@ class Schema:
         names = [given.name for given in self.fields]
         if twice := next((name for name in names if names.count(name) > 1), None):
             raise ValueError(f"fields have the name {twice!r} twice; names must differ")
-        for name in (name for constraint in self.constraints for name in constraint.names):
-            if name not in names:
-                raise nearest("a field of a constraint", name, names)
+        for constraint in self.constraints:
+            for name in constraint.names:
+                if name not in names:
+                    raise nearest("a field of a constraint", name, names)
         self._require_computable()
         for constraint in self.constraints:
             self._require_comparable(constraint)
@@ -237,11 +238,16 @@ class Schema:
         return tuple(found)
 
     @cached_property
+    def tied(self) -> frozenset[str]:
+        """Names of the fields that constraints are about."""
+        return frozenset(name for constraint in self.constraints for name in constraint.names)
+
+    @cached_property
     def checked(self) -> tuple[str, ...]:
         """Names of the fields of which something can be false: no keys, and none of which nothing is said."""
-        tied = {name for constraint in self.constraints for name in constraint.names}
         free = [f for f in self.fields if isinstance(f, OpenField) and f.type == "any" and f.nullable]
-        return tuple(f.name for f in self.fields if f.name in tied or not (isinstance(f, GivenField) or f in free))
+        others = {f.name for f in self.fields if isinstance(f, GivenField) or f in free} - self.tied
+        return tuple(f.name for f in self.fields if f.name not in others)
 
     @property
     def _computed(self) -> list[Computed]:
@@ -262,16 +268,17 @@ class Schema:
 
     def _kinds(self, names: Sequence[str]) -> dict[int, tuple[int, ...]]:
         """Numbers (codes,) of the value that goes with each code of columns on which others follow, 0 where it is free."""
-        found = dict[int, tuple[int, ...]]()
-        for constraint in self.constraints:
-            if not isinstance(constraint, Follows) or len(constraint.on) > 1 or not set(constraint.on) <= {*names}:
-                continue
-            place, texts = names.index(constraint.on[0]), codes_as_texts(self.by_name[constraint.on[0]]) or []
-            values = dict.fromkeys(constraint.table.values())
-            numbers = {value: i + 1 for i, value in enumerate(values)}
-            codes = tuple(numbers.get(constraint.table.get((text or "",), ""), 0) for text in texts)
-            found |= {place: codes} if codes and len(values) < MOST_KINDS and place not in found else {}
+        found, follows = dict[int, tuple[int, ...]](), [one for one in self.constraints if isinstance(one, Follows)]
+        for one in follows:
+            if len(one.on) == 1 and one.on[0] in names and (codes := self._kinds_of(one)):
+                found.setdefault(names.index(one.on[0]), codes)
         return found
+
+    def _kinds_of(self, constraint: Follows) -> tuple[int, ...]:
+        """These numbers of one constraint; (): there are too many values."""
+        numbers = {value: i + 1 for i, value in enumerate(dict.fromkeys(constraint.table.values()))}
+        texts = codes_as_texts(self.by_name[constraint.on[0]]) if len(numbers) < MOST_KINDS else None
+        return tuple(numbers.get(constraint.table.get((text or "",), ""), 0) for text in texts or ())
 
     @property
     def _paid(self) -> str:

@@ -1,6 +1,5 @@
 """The error of a release of a table before it is paid for: as it then is, and without a look at a private value."""
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from documented_output import OUTPUT
+from documented_output import answered
 
 import dpgen
 from dpgen.cli.main import main
@@ -87,9 +86,7 @@ def test_types_that_are_known_count(tmp_path: Path) -> None:
 def test_the_command_line_says_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     frame(50).to_csv(tmp_path / "a.csv", index=False)
     dry = ["train", str(tmp_path / "a.csv"), "--epsilon", "1", "--rounds", "2", "--picks", "4", "--dry_run", "2000"]
-    assert main([*dry, "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    OUTPUT.validate(found)
+    found = answered(capsys, *dry)
     assert found["expected"]["rows"] == 2000
     assert found["expected"]["singles"]["std"] > 0
 

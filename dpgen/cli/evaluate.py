@@ -6,6 +6,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -80,12 +81,11 @@ class Comparison:
 
     def rows(self) -> list[list[str]]:
         """The table, header first: statements, then a line for each measure; the best is starred where ranking is fair."""
-        lines = [["", *[entry.name for entry in self.entries]]]
-        for name in ("epsilon", *GUARANTEE):
-            values = [getattr(entry.statement, name) for entry in self.entries]
-            lines.append([name, *[rounded_up(v) if name == "epsilon" else str(v) for v in values]])
+        stated = [entry.statement for entry in self.entries]
+        lines = [["", *(entry.name for entry in self.entries)], ["epsilon", *(rounded_up(own.epsilon) for own in stated)]]
+        lines += [[name, *(str(getattr(own, name)) for own in stated)] for name in GUARANTEE]
         scores = [{score.name: score for score in entry.scores} for entry in self.entries]
-        names = dict.fromkeys(name for own in scores for name in own)
+        names = dict.fromkeys(chain.from_iterable(scores))
         return [*lines, *(self._line(name, [own.get(name) for own in scores]) for name in names)]
 
     def _line(self, name: str, scores: "Sequence[Score | None]") -> list[str]:

@@ -206,9 +206,9 @@ def _plain(value: Any) -> Any:
         return {str(name): _plain(each) for name, each in value.items()}
     if isinstance(value, list | tuple):
         return [_plain(each) for each in value]
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    return value if value is None or isinstance(value, str | int) else str(value)
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value if isinstance(value, str | int | float | None) else str(value)
 
 
 def exit_code(work: Callable[[], str | int | Ended], write: Callable[[Ended], int] = show) -> int:
@@ -228,32 +228,40 @@ def exit_code(work: Callable[[], str | int | Ended], write: Callable[[Ended], in
     """
     from dpgen.privacy.ledger import BudgetExceeded, LedgerError
     from dpgen.runtime import quiet_training
-    from dpgen.statement import Spent
 
+    ended: str | int | Ended | None
     try:
         with quiet_training(), _warnings_in_one_line():
             ended = work()
     except KeyboardInterrupt as error:
-        return write(Ended("", INTERRUPTED, str(error) or "interrupted", _spent(error)))
+        ended = Ended("", INTERRUPTED, str(error) or "interrupted", _spent(error))
     except SystemExit as end:
-        return end.code if isinstance(end.code, int) else 0
+        ended = end.code if isinstance(end.code, int) else 0
     except (ValueError, OSError, LedgerError, BudgetExceeded) as error:
-        return write(_failed(error, REFUSED))
+        ended = _failed(error, REFUSED)
     except Exception as error:
-        from dpgen.callbacks.accountant import Preempted  # here, because planning a budget needs no torch
-        from dpgen.privacy.distributed import RemoteFailure
-
-        if isinstance(error, RemoteFailure):
-            return 0
-        if isinstance(error, Preempted):
-            return write(Ended("", TRY_AGAIN, str(error), _spent(error)))
-        if Spent.of(error) is None:
+        ended = _broken(error)
+        if ended is None:
             raise
-        traceback.print_exception(error)
-        return write(_failed(error, BROKEN))
     if isinstance(ended, int):
         return ended
     return write(Ended(ended) if isinstance(ended, str) else ended)
+
+
+def _broken(error: Exception) -> "Ended | int | None":
+    """The end of a command by an error that no command foresees; None: it is raised, for nothing was spent."""
+    from dpgen.callbacks.accountant import Preempted  # here, because planning a budget needs no torch
+    from dpgen.privacy.distributed import RemoteFailure
+    from dpgen.statement import Spent
+
+    if isinstance(error, RemoteFailure):
+        return 0
+    if isinstance(error, Preempted):
+        return Ended("", TRY_AGAIN, str(error), _spent(error))
+    if Spent.of(error) is None:
+        return None
+    traceback.print_exception(error)
+    return _failed(error, BROKEN)
 
 
 def _failed(error: Exception, code: int) -> Ended:

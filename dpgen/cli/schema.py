@@ -94,7 +94,7 @@ def _untyped(path: str) -> tuple[str, ...]:
     )
 
 
-def _sharing(plan: Any, ledger: Path, given: Collection[str]) -> Any:
+def _sharing(plan: "SumsPlan", ledger: Path, given: Collection[str]) -> "SumsPlan":
     """The plan with a tenth of a run's share of delta, whose rest a model needs."""
     from dpgen.privacy.shared_budget import SharedBudget
 
@@ -107,16 +107,12 @@ def _filled(draft: dict[str, Any] | None, options: Any) -> tuple[dict[str, Any],
     from dpgen.data.split import People
     from dpgen.data.tables import load_table
     from dpgen.privacy.curator import Curator
-    from dpgen.systems.plan import SumsPlan
     from dpgen.systems.tables.discovery import blank, release_domains
 
-    given = {name: getattr(options, name) for name in _OF_PLAN if getattr(options, name) is not None}
-    plan = SumsPlan(epsilon=options.epsilon, **({"delta": 1e-6} | given))
-    plan = plan if options.ledger is None else _sharing(plan, options.ledger, given)
-    if draft is not None:
-        if draft.get("dpgen:privacy"):
-            raise ValueError("schema holds domains that were bought before; the fit of a model buys what is still blank")
-        draft = _without(draft, plan.unit)
+    plan = _plan(options)
+    if draft is not None and draft.get("dpgen:privacy"):
+        raise ValueError("schema holds domains that were bought before; the fit of a model buys what is still blank")
+    draft = None if draft is None else _without(draft, plan.unit)
     people = None if plan.unit is None else People(plan.unit, plan.rows)
     table: Any = load_table(path=options.path, schema=draft, test_fraction=0.0, people=people)
     if not blank(getattr(table, "draft", {"fields": []})):
@@ -128,6 +124,15 @@ def _filled(draft: dict[str, Any] | None, options: Any) -> tuple[dict[str, Any],
     said = "".join(f"; {fact.sentence[:-1]}" for fact in found.facts[1:])
     fields = [entry | _checked(entry) for entry in found.descriptor["fields"]]
     return found.descriptor | {"fields": fields, "dpgen:privacy": paid}, spent + said
+
+
+def _plan(options: Any) -> "SumsPlan":
+    """The plan of releases that options ask for."""
+    from dpgen.systems.plan import SumsPlan
+
+    given = {name: getattr(options, name) for name in _OF_PLAN if getattr(options, name) is not None}
+    plan = SumsPlan(epsilon=options.epsilon, **({"delta": 1e-6} | given))
+    return plan if options.ledger is None else _sharing(plan, options.ledger, given)
 
 
 def _checked(entry: dict[str, Any]) -> dict[str, str]:

@@ -16,12 +16,12 @@ import base64
 import json
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
@@ -78,26 +78,43 @@ def main(arguments: list[str]) -> Ended:
     options = parser().parse_args(arguments)
     run = options.run
     alone = (run / f"{MODEL}.json").is_file() and not (run / STATEMENT).is_file()
-    statement, problems = _of_card(run) if alone else _of_statement(run)
-    ledger = not alone and any((run / name).is_file() for name in ("ledger.jsonl", "config.yaml"))  # else received without
-    if ledger:
-        problems += _of_ledger(run, statement)
-    if not alone:
-        problems += [*_of_files(run, statement), *_of_model(run, statement)]
-    released = ALONE if alone else {STATEMENT, *(statement.files or released_files(run))}
-    problems += () if options.allow_others else map(_OTHER.format, others(run, released, kept=ledger))
+    found = (_of_model_alone if alone else _of_run)(run)
+    problems = list(found.problems)
+    if not options.allow_others:
+        problems += map(_OTHER.format, others(run, found.files, kept=bool(found.parts["ledger"])))
     problems += unsigned(run, options.key)
-    values = {"run": run, **guarantee_values(statement), "fits": not problems, "problems": problems}
+    values = {"run": run, **guarantee_values(found.statement), "fits": not problems, "problems": problems}
     if problems:
         return Ended("\n".join(f"{run}: {problem}" for problem in problems), 1, values=values)
-    there = {
-        "ledger": ledger,
-        "model": alone or (run / MODEL).is_dir(),
-        "files": statement.files,
-        "shared budget": ledger and statement.shared,
-        "signature": options.key,
-    }
-    return Ended(f"{run}: {statement.in_words()}; statement and {', '.join(filter(there.get, there))} fit", values=values)
+    there = {**found.parts, "signature": options.key}
+    fit = f"statement and {', '.join(filter(there.get, there))} fit"
+    return Ended(f"{run}: {found.statement.in_words()}; {fit}", values=values)
+
+
+class Found(NamedTuple):
+    """A release on disk: its statement, what does not fit, the files that are part of it, and whether it has each part."""
+
+    statement: PrivacyStatement
+    problems: list[str]
+    files: Collection[str]
+    parts: Mapping[str, Any]
+
+
+def _of_run(run: Path) -> Found:
+    """A run, or what was received of it without its ledger."""
+    statement, problems = _of_statement(run)
+    ledger = any((run / name).is_file() for name in ("ledger.jsonl", "config.yaml"))
+    problems += _of_ledger(run, statement) if ledger else ()
+    problems += [*_of_files(run, statement), *_of_model(run, statement)]
+    parts = {"ledger": ledger, "model": (run / MODEL).is_dir(), "files": statement.files}
+    released = {STATEMENT, *(statement.files or released_files(run))}
+    return Found(statement, problems, released, {**parts, "shared budget": ledger and statement.shared})
+
+
+def _of_model_alone(model: Path) -> Found:
+    """A released model that was received alone."""
+    statement, problems = _of_card(model)
+    return Found(statement, problems, ALONE, {"ledger": False, "model": True, "files": statement.files})
 
 
 def _of_statement(run: Path) -> tuple[PrivacyStatement, list[str]]:
@@ -197,14 +214,20 @@ def _of_shared(
         return
     yield from _of_standing(run, payer, ledger, spending.standings.get(payer.run))
     yield from _of_payments(payer, spending, loads)
-    before = spending.upto(statement.shared.get("payments", 0))
+    yield from _of_account(payer, spending, statement)
+
+
+def _of_account(payer: Payer, spending: Spending, statement: PrivacyStatement) -> Iterator[str]:
+    """Differences between what a statement says of its shared budget and what the file says of that time."""
+    stated = statement.shared or {}
+    before = spending.upto(stated.get("payments", 0))
     then = account(before) | {"run": payer.run, "file": payer.path.name}
     if not statement.version:  # of 0.5 and older, which counted by the filter alone
         then["spent"] = before.filtered
     returned = {"spent", "runs"} if len(spending.kept) < len(spending.payments) else set()  # they said more at that time
     for name, value in then.items():
-        if name not in returned and not _same(statement.shared.get(name), value):
-            yield f"{name} of the shared budget is {statement.shared.get(name)!r} in privacy.json, its file says {value!r}"
+        if name not in returned and not _same(stated.get(name), value):
+            yield f"{name} of the shared budget is {stated.get(name)!r} in privacy.json, its file says {value!r}"
 
 
 def _of_payments(payer: Payer, spending: Spending, loads: Counter[Any]) -> Iterator[str]:

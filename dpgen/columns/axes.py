@@ -238,14 +238,17 @@ def steps(values: pd.Series, kind: str, format: str = "") -> Integers:
     if x.dtype.kind == "i" or among[0] != STEPS[0]:  # whole ones, or times
         held = [x % int(step) == 0 for step in among if step is not None and step >= 1]
     else:
-        size = np.minimum(np.abs(x), 2.0**60)  # no product overflows
-        scaled = [size / float(step) if step >= 1 else size * float(1 / step) for step in STEPS]
-        held = [(np.abs(s - np.rint(s)) <= 1e-9 * np.maximum(s, 1.0)) & (s < 2**50) for s in scaled]
-        held.append(np.ones(len(x), bool))
+        held = [*_multiples(np.minimum(np.abs(x), 2.0**60)), np.ones(len(x), bool)]  # no product overflows
     if not len(x):
         return np.zeros(0, np.int64)
     found = np.argmax(held, axis=0).astype(np.int64)
     return found if kind == "datetime" else np.where(x == 0, -1, found)
+
+
+def _multiples(size: Reals) -> list[npt.NDArray[np.bool_]]:
+    """Which numbers (m,) are multiples of each of `STEPS`."""
+    scaled = [size / float(step) if step >= 1 else size * float(1 / step) for step in STEPS]
+    return [(np.abs(s - np.rint(s)) <= 1e-9 * np.maximum(s, 1.0)) & (s < 2**50) for s in scaled]
 
 
 def steps_of(kind: str, format: str = "") -> tuple[Decimal | None, ...]:

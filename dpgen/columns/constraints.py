@@ -4,7 +4,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import combinations
+from itertools import combinations, product
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -205,14 +205,16 @@ class Follows(Constraint):
 
     def _denied(self, fields: Mapping[str, Field]) -> tuple[npt.NDArray[np.int64], Rows] | None:
         """Codes (t, columns) of the listed values, and which codes (t, m) they exclude; None: these do not tell."""
-        *on, own = (codes_as_texts(fields[name]) for name in self.names)
-        if own is None or any(texts is None for texts in on):
+        known = _all_texts([fields[name] for name in self.names])
+        if known is None:
             return None
-        keys = [list(map(str, texts[:-1])) for texts in on if texts is not None]
-        listed = [cell for cell in np.ndindex(*map(len, keys)) if tuple(k[c] for k, c in zip(keys, cell)) in self.table]
-        wanted = [self.table[tuple(k[c] for k, c in zip(keys, cell))] or "" for cell in listed]
+        *on, own = known
+        keys = [[*map(str, texts[:-1])] for texts in on]
+        cells = zip(np.ndindex(*map(len, keys)), product(*keys))
+        listed = {cell: self.table[key] or "" for cell, key in cells if key in self.table}
         texts = np.array([text or "" for text in own], object)
-        return np.array(listed, np.int64).reshape(-1, len(on)), np.array(wanted, object)[:, None] != texts[None]
+        wanted = np.array([*listed.values()], object)
+        return np.array([*listed], np.int64).reshape(-1, len(on)), wanted[:, None] != texts[None]
 
     def possible(self, codes: Mapping[str, npt.NDArray[np.int64]], fields: Mapping[str, Field]) -> Rows | None:
         if not set(self.names) <= set(codes) or (denied := self._denied(fields)) is None:
@@ -327,6 +329,12 @@ def as_texts(values: pd.Series) -> pd.Series:
     codes, different = pd.factorize(values)
     texts = np.array([*map(str, different), None], object)
     return pd.Series(texts[codes], values.index, object)
+
+
+def _all_texts(fields: Sequence[Field]) -> list[list[str | None]] | None:
+    """The texts of the codes of fields; None: those of one do not tell."""
+    found = [texts for field in fields if (texts := codes_as_texts(field)) is not None]
+    return found if len(found) == len(fields) else None
 
 
 def codes_as_texts(field: Field) -> list[str | None] | None:

@@ -270,7 +270,13 @@ def _format_of(name: str, descriptor: Descriptor) -> str:
     """The form in which texts show the values: "" where nothing is said of it."""
     form, kind = str(descriptor.get("format", "any")), descriptor.get("type", "string")
     if form in ("any", "default") or (kind == "string" and form in _OF_STRINGS):
-        return "default" if form == "default" and kind in ("date", "datetime") else ""
+        return "default" if form == "default" and dated(descriptor) else ""
+    _require_format(name, form, kind)
+    return form
+
+
+def _require_format(name: str, form: str, kind: str) -> None:
+    """Refuse a format that is none, or none of a type."""
     writing = writing_of(form)
     if writing is None and not ("%" in form and kind in (ANY, "date", "datetime")):
         raise ValueError(
@@ -279,7 +285,6 @@ def _format_of(name: str, descriptor: Descriptor) -> str:
         )
     if writing is not None and kind != ANY and writing.kind != kind and (kind, writing.kind) != ("integer", "number"):
         raise ValueError(f"format of field {name!r} is {form!r}, of a {writing.kind}; its type is {kind}")
-    return form
 
 
 def _stated_dates(name: str, kind: str, descriptor: Descriptor, rules: Descriptor) -> dict[str, str]:
@@ -307,21 +312,19 @@ def _truth_field(common: dict[str, Any], descriptor: Descriptor, listed: Any, in
 def _number_field(common: dict[str, Any], descriptor: Descriptor, rules: Descriptor) -> Field:
     name, kind = common["name"], common["type"]
     count, edges, logarithmic = _bins_of(name, descriptor.get("dpgen:bins"))
-    low = rules.get("minimum", edges[0] if edges else None)
-    high = rules.get("maximum", edges[-1] if edges else None)
+    first, last = (edges[0], edges[-1]) if edges else (None, None)
+    low, high = rules.get("minimum", first), rules.get("maximum", last)
     if low is None or high is None:
         raise ValueError(f"field {name!r} has no domain: {kind} needs a public minimum and maximum in constraints")
     if kind not in ("date", "datetime") and str(low) == str(high):
         [value] = _typed_values(name, kind, (low,))
         return CategoryField(**common, values=(value,), outside=value if descriptor.get("dpgen:outside") == "clamp" else None)
     grid = _grid(name, kind, low, high, descriptor.get("dpgen:rounding"))
-    starts = _edge_starts(name, grid, edges) if edges else (_log_starts if logarithmic else _equal_starts)(name, grid, count)
+    starts = _edge_starts(name, grid, edges) if edges else _starts(name, grid, count, logarithmic=logarithmic)
     outside = descriptor.get("dpgen:outside")
     if outside not in (None, "clamp"):
         raise ValueError(f"dpgen:outside of field {name!r} is {outside!r}; of a {kind} it must be 'clamp' or left out")
-    law = descriptor.get("dpgen:law", "linear" if kind == "number" else "uniform")  # whole numbers and dates have spikes
-    if law not in get_args(Law):
-        raise nearest(f"dpgen:law of field {name!r}", str(law), get_args(Law))
+    law = _law(name, kind, descriptor)
     return NumberField(
         **common,
         grid=grid,
@@ -330,6 +333,14 @@ def _number_field(common: dict[str, Any], descriptor: Descriptor, rules: Descrip
         clamp=outside == "clamp",
         law=law,
     )
+
+
+def _law(name: str, kind: str, descriptor: Descriptor) -> Law:
+    """The law of a number inside of its bins."""
+    law: Law = descriptor.get("dpgen:law", "linear" if kind == "number" else "uniform")  # whole numbers and dates have spikes
+    if law not in get_args(Law):
+        raise nearest(f"dpgen:law of field {name!r}", str(law), get_args(Law))
+    return law
 
 
 def described(axis: Axis, starts: Integers, density: Density) -> dict[str, Any]:
@@ -382,19 +393,14 @@ def _length_field(known: dict[str, Any], given: Any) -> Field:
 
 def _bins_of(name: str, bins: Any) -> tuple[int | None, list[Any], bool]:
     """Number of bins, their edges, and whether they are logarithmic, of `{"equal": 20}`, `{"log": 20}` or a list of edges."""
-    allowed = f'dpgen:bins of field {name!r} is {bins!r}; it must be {{"equal": N}}, {{"log": N}} or {{"edges": [...]}}'
-    if bins is None:
-        return None, [], False
-    if isinstance(bins, list):
-        bins = {"edges": bins}
-    if not isinstance(bins, Mapping) or len(bins) != 1:
-        raise ValueError(allowed)
-    [(way, value)] = bins.items()
-    if way == "edges" and isinstance(value, list) and len(value) >= 2:
-        return None, value, False
-    if way in ("equal", "log") and isinstance(value, int) and not isinstance(value, bool) and value >= 1:
-        return value, [], way == "log"
-    raise ValueError(allowed)
+    match {"edges": bins} if isinstance(bins, list) else bins:
+        case None:
+            return None, [], False
+        case {"edges": list(edges), **others} if len(edges) >= 2 and not others:
+            return None, edges, False
+        case {"equal": count, **others} | {"log": count, **others} if type(count) is int and count >= 1 and not others:
+            return count, [], "log" in bins
+    raise ValueError(f'dpgen:bins of field {name!r} is {bins!r}; it must be {{"equal": N}}, {{"log": N}} or {{"edges": [...]}}')
 
 
 def _grid(name: str, kind: Type, low: Any, high: Any, rounding: Any) -> DiscretizedColumn:
@@ -457,27 +463,33 @@ def _misplaced(index: Integers) -> int:
     return next((i for i in places if index[i] < index[i - 1] or (i > 1 and index[i] == index[i - 2])), -1)
 
 
-def _equal_starts(name: str, grid: DiscretizedColumn, count: int | None) -> list[int]:
-    """Bins of equal numbers of grid points."""
+def _starts(name: str, grid: DiscretizedColumn, count: int | None, *, logarithmic: bool) -> list[int]:
+    """Bins of equal numbers of grid points, or of equal ratio."""
+    if logarithmic:
+        return _log_starts(name, grid, count or _BINS)
     count = min(count or (grid.size if grid.size <= EXACT else _BINS), grid.size)
     return [i * grid.size // count for i in range(count + 1)]
 
 
-def _log_starts(name: str, grid: DiscretizedColumn, count: int | None) -> list[int]:
+def _log_starts(name: str, grid: DiscretizedColumn, count: int) -> list[int]:
     """Bins of equal ratio of the values above 0, and of those below it; 0 has a bin of its own."""
     if grid.kind == "date":
         raise ValueError(f"dpgen:bins of field {name!r} are logarithmic; dates have equal bins or edges")
-    count = count or _BINS
     step, (low, high) = float(Decimal(grid.resolution)), grid.as_float([0, grid.size - 1])
     sides = [(start if start > 0 else step, end) for start, end in ((low, high), (-high, -low))]  # distances from 0
-    decades = [math.log(far / near) if far > near else 0.0 for near, far in sides]
-    starts = {0, grid.size}
-    if low <= 0 <= high:
-        zero = math.ceil(-low / step - 1e-9)
-        starts |= {zero, zero + 1} if abs(low + zero * step) < 1e-9 * step else {zero}
+    decades = [math.log(max(far / near, 1.0)) for near, far in sides]
+    starts = {0, grid.size, *_at_zero(low, high, step)}
     for sign, (near, far), own in zip((1, -1), sides, decades):
         if own:
             bins = max(1, round(count * own / sum(decades)))
             edges = (sign * near * (far / near) ** (np.arange(1, bins) / bins) - low) / step
-            starts |= {int(i) for i in (np.ceil(edges - 1e-9) if sign > 0 else np.floor(edges + 1e-9) + 1)}
+            starts |= {*map(int, np.ceil(edges - 1e-9) if sign > 0 else np.floor(edges + 1e-9) + 1)}
     return sorted(i for i in starts if 0 <= i <= grid.size)
+
+
+def _at_zero(low: float, high: float, step: float) -> tuple[int, ...]:
+    """Where values from 0 on begin, and behind 0 if it is on the grid; (): all are on one side of it."""
+    if not low <= 0 <= high:
+        return ()
+    zero = math.ceil(-low / step - 1e-9)
+    return (zero, zero + 1) if abs(low + zero * step) < 1e-9 * step else (zero,)

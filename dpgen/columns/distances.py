@@ -94,15 +94,14 @@ def distances(
     """
     name, fields, rules = order["name"], list(draft["fields"]), list(draft.get("dpgen:constraints", []))
     by_name, found = {field["name"]: field for field in fields}, dict[str, Distance]()
-    for rule in _of_distances(rules, order, by_name) if alone else [r for r in rules if name in constraint_of(r).names]:
-        pair = constraint_of(rule).names
-        other = next((own for own in pair if own != name), name)
-        if set(rule) != {"less_equal"} or other not in by_name or other in {name, *found}:
+    for rule in _of_distances(rules, order, by_name) if alone else _on(name, rules):
+        other = _beside(name, rule)
+        if other not in by_name or other in {name, *found}:
             raise ValueError(
                 f"a constraint of the schema is on {name!r}; with max_rows above 1 none may be on the order of rows but one "
                 f"less_equal for each other column, as in {{'less_equal': [{name!r}, COLUMN]}}"
             )
-        found[other] = _distance(by_name[other], order, 1 if pair[0] == name else -1, unit, new)
+        found[other] = _distance(by_name[other], order, 1 if constraint_of(rule).names[0] == name else -1, unit, new)
         rules.remove(rule)
     rules = [_between(rule, found) for rule in rules]
     return [_field(field, found.get(field["name"])) for field in fields], rules, tuple(found.values())
@@ -130,23 +129,38 @@ def with_found(
 def _of_distances(rules: Sequence[Rule], order: Mapping[str, Any], by_name: Mapping[str, Descriptor]) -> list[Rule]:
     """The constraints on the order for which distances can stand, whatever other constraints are on these columns."""
     name, found = order["name"], dict[str, Rule]()
-    pairs = [(rule, constraint_of(rule).names) for rule in rules]
-    of_order = [(rule, pair) for rule, pair in pairs if name in pair]
-    for rule, pair in of_order:
-        other = next((own for own in pair if own != name), name)
-        once = sum(other in names for _, names in of_order) == 1
-        if set(rule) == {"less_equal"} and once and other in by_name and _is_alike(by_name[other], order):
+    of_order = _on(name, rules)
+    for rule in of_order:
+        other = _beside(name, rule)
+        if other in by_name and len(_on(other, of_order)) == 1 and _is_alike(by_name[other], order):
             found[other] = rule
-    others = [(rule, names) for rule, names in pairs if name not in names]
-    while left := {*found} & _apart(others, {other: constraint_of(rule).names[0] == name for other, rule in found.items()}):
+    others = [rule for rule in rules if rule not in of_order]
+    while left := {*found} & _apart(others, name, found):
         found = {other: rule for other, rule in found.items() if other not in left}
     return list(found.values())
 
 
-def _apart(rules: Sequence[tuple[Rule, Sequence[str]]], after: Mapping[str, bool]) -> set[str]:
-    """Columns of constraints other than an order of two columns that are both `after` a row's own time, or both before it."""
-    fits = [set(rule) == {"less_equal"} and {after.get(own) for own in names} in ({True}, {False}) for rule, names in rules]
-    return {own for (_, names), fit in zip(rules, fits) if not fit for own in names}
+def _on(name: str, rules: Sequence[Rule]) -> list[Rule]:
+    """The constraints on a column."""
+    return [rule for rule in rules if name in constraint_of(rule).names]
+
+
+def _beside(name: str, rule: Rule) -> str:
+    """The column whose order with this one is a constraint; "": it is another constraint."""
+    if set(rule) != {"less_equal"}:
+        return ""
+    return next((own for own in constraint_of(rule).names if own != name), name)
+
+
+def _apart(rules: Sequence[Rule], name: str, found: Mapping[str, Rule]) -> set[str]:
+    """Columns of rules other than an order of two that are both after a row's own time, or both before, by those found."""
+    after = {other: constraint_of(rule).names[0] == name for other, rule in found.items()}
+    apart = set[str]()
+    for rule in rules:
+        names = constraint_of(rule).names
+        if set(rule) != {"less_equal"} or {after.get(own) for own in names} not in ({True}, {False}):
+            apart |= {*names}
+    return apart
 
 
 def _is_alike(field: Mapping[str, Any], order: Mapping[str, Any]) -> bool:

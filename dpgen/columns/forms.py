@@ -30,6 +30,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
+import pyarrow
+from pyarrow import compute
 
 if TYPE_CHECKING:
     from dpgen.columns.writings import Writing
@@ -486,3 +488,28 @@ def natural_order(name: str) -> tuple[int, int, str]:
     ['9', '10', 'a', 'b']
     """
     return (0, int(name), name) if name.isdecimal() and len(name) < 100 else (1, 0, name)
+
+
+def tallied(values: Array) -> tuple[Array, Integers]:
+    """The different ones of values (m,), numbers or texts, in their order, and how often each occurs.
+
+    >>> tallied(np.array(["b", "a", "b"], object))
+    (array(['a', 'b'], dtype=object), array([1, 2]))
+    """
+    if values.dtype.kind != "O":
+        return np.unique(values, return_counts=True)
+    found = pyarrow.array(values, pyarrow.large_string()).value_counts()
+    order = compute.sort_indices(found.field(0))
+    texts, counts = (found.field(i).take(order) for i in (0, 1))
+    return texts.to_numpy(zero_copy_only=False).astype(object), counts.to_numpy(zero_copy_only=False).astype(np.int64)
+
+
+@dataclass(frozen=True, eq=False)
+class Different:
+    """Different values of a column, PRIVATE, sorted: how many rows have each (k,), and those at places (m,) in [0, k).
+
+    `counts` are of the smallest type of whole numbers that holds them.
+    """
+
+    counts: Array
+    named: Callable[[Integers], Array]

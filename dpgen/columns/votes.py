@@ -170,16 +170,18 @@ class Vote:
             count = self.counts[_NUMBERED["number", kind]]
             found[known["number", 0, layout, False]] = count if count > SEEN * self.std else 0.0
         made = best_of(found, month_first=self.month_first)
-        if made is None:
-            return None
+        return made if made is not None and self._is_of_most(made, found) else None
+
+    def _is_of_most(self, made: Choice, found: Reals) -> bool:
+        """Whether more texts are of a writing than values of a form, or more than noise where values of that form are, too."""
         there = found[made.own].sum()
         plain = max(self.of(form)[0] for form in FORMS if form.types != ("string",))
         least = max(SURE * self.std, LEAST * float(self.counts[1 : len(CELLS)].sum() + found.sum()))
         if made.writing.name in DIGITS:  # each is a whole number, too
-            return made if plain - there <= least else None
+            return bool(plain - there <= least)
         if isinstance(made.writing, ZonedWriting):  # each is a time, too
-            return made if max(plain, float(found[self._zones].sum())) - there <= least else None
-        return made if (self._sure[made.own].sum() > least if self._beside(made) else there > plain) else None
+            return bool(max(plain, float(found[self._zones].sum())) - there <= least)
+        return bool(self._sure[made.own].sum() > least if self._beside(made) else there > plain)
 
     def _beside(self, choice: Choice) -> tuple[int, ...]:
         """Cells of `CELLS` that texts of a writing can have: a number without marks has no other form."""
@@ -207,6 +209,10 @@ class Vote:
             marks = float(self._sure[of_writings()["gap",]])
             kept = self.choice.writing.kind == "boolean" and marks > least  # yes, no and unknown are categories
             return "string" if kept else self.choice.writing.kind
+        return self._kind_of_most(least)
+
+    def _kind_of_most(self, least: float) -> str:
+        """The type of the form that most values have, the finer one where more than `least` or most of them need it."""
         best = max((form for form in FORMS if form.types != ("string",)), key=lambda form: self.of(form)[0])
         (there, fine), hidden = self.of(best), SEEN * self.std * len(best.types) ** 0.5
         if there < hidden:

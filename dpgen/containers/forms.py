@@ -122,10 +122,8 @@ class Form:
         columns = {}
         for name, text in kept.items():
             dtype = _arrow_type(text)
-            numpy = "" if dtype is None else str(dtype.to_pandas_dtype().__name__) if _plain(dtype) else "object"
-            numpy = f"object[{found[2]}]" if (found := _WRITTEN_AS.fullmatch(text)) else numpy
             listed = self.categories.get(str(name), levels)
-            array = _arrow_array(as_type(table[str(name)], numpy, listed), dtype)
+            array = _arrow_array(as_type(table[str(name)], _before_arrow(text, dtype), listed), dtype)
             columns[str(name)] = _as_dictionary(array, text, listed) if text.startswith("dictionary") else array
         made = pyarrow.table(columns)
         if self.container == "arrow":
@@ -135,6 +133,13 @@ class Form:
         orders = [name for name, text in kept.items() if "ordered=1" in text and str(name) in self.categories]
         enums = {str(name): polars.Enum(self.categories[str(name)]) for name in orders}
         return polars.DataFrame(polars.from_arrow(made)).cast(enums)  # type: ignore[arg-type]
+
+
+def _before_arrow(text: str, dtype: Any) -> str:
+    """The type of values that Arrow turns into those of its own type."""
+    if found := _WRITTEN_AS.fullmatch(text):
+        return f"object[{found[2]}]"
+    return "" if dtype is None else str(dtype.to_pandas_dtype().__name__) if _plain(dtype) else "object"
 
 
 def as_type(values: pd.Series, dtype: str, categories: Sequence[str] = ()) -> pd.Series:

@@ -266,15 +266,14 @@ def _from_dataset(data: Any) -> InMemory:
 
 
 def _records_of(items: Sequence[Any]) -> tuple[npt.NDArray[Any], npt.NDArray[Any] | None]:
-    """Records and labels of pairs of both; of records alone there are no labels."""
-    if not isinstance(items[0], tuple | list):
-        return np.stack([np.asarray(item) for item in items]), None
-    x = np.stack([np.asarray(item[0]) for item in items])
-    if len(items[0]) < 2:
+    """The records of a data set in one array, and their labels (n,), if they have any."""
+    records, labels = _of_pairs(items)
+    x = np.stack([*map(np.asarray, records)])
+    if labels is None:
         return x, None
-    if any(int(item[1]) != item[1] for item in items):
+    if any(int(label) != label for label in labels):
         raise ValueError("a label is no whole number")
-    return x, np.array([int(item[1]) for item in items])
+    return x, np.array([*map(int, labels)])
 
 
 def _require_items(data: Any) -> None:
@@ -350,10 +349,10 @@ def pictures_of(data: Any) -> Pictures:
     return Pictures([_eight_bits(image) for image in images], classes, known)
 
 
-def _of_pairs(items: list[Any]) -> tuple[list[Any], list[Any] | None]:
-    """Images and classes of pairs of both; of images alone there are no classes."""
+def _of_pairs(items: Sequence[Any]) -> tuple[list[Any], list[Any] | None]:
+    """Records and labels of pairs of both; of records alone there are no labels."""
     if not isinstance(items[0], tuple | list):
-        return items, None
+        return [*items], None
     return [item[0] for item in items], [item[1] for item in items] if len(items[0]) > 1 else None
 
 

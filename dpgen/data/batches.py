@@ -6,24 +6,31 @@ which batch, and in which order. DuckDB hands its batches to this process. Spark
 once.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from itertools import chain
 from random import Random
 from tempfile import TemporaryFile
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 import pyarrow
 import torch
+from pyarrow import compute
 from torch import Tensor
 
+from dpgen.columns.fields import LengthField
+from dpgen.columns.forms import Different, tallied
 from dpgen.data.engines import CHANGED, MEMORY, EngineTable, own_tables
 from dpgen.data.split import People
 from dpgen.data.table_files import frame_of
+
+if TYPE_CHECKING:
+    from dpgen.schema import Schema
 
 Codes = npt.NDArray[Any]
 Integers = npt.NDArray[np.int64]
@@ -214,31 +221,6 @@ class CodeRanks:
 
 
 # -- different values --------------------------------------------------------------------------------------------------
-
-
-def tallied(values: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], Integers]:
-    """The different ones of values (m,), numbers or texts, in their order, and how often each occurs.
-
-    >>> tallied(np.array(["b", "a", "b"], object))
-    (array(['a', 'b'], dtype=object), array([1, 2]))
-    """
-    if values.dtype.kind != "O":
-        return np.unique(values, return_counts=True)
-    found = pyarrow.array(values, pyarrow.large_string()).value_counts()
-    order = pyarrow.compute.sort_indices(found.field(0))
-    texts, counts = (found.field(i).take(order) for i in (0, 1))
-    return texts.to_numpy(zero_copy_only=False).astype(object), counts.to_numpy(zero_copy_only=False).astype(np.int64)
-
-
-@dataclass(frozen=True, eq=False)
-class Different:
-    """Different values of a column, PRIVATE, sorted: how many rows have each (k,), and those at places (m,) in [0, k).
-
-    `counts` are of the smallest type of whole numbers that holds them.
-    """
-
-    counts: Codes
-    named: Callable[[Integers], npt.NDArray[Any]]
 
 
 def _different(table: EngineTable) -> Different:
@@ -494,3 +476,122 @@ def whole_groups(tables: Iterable[pd.DataFrame], by: str) -> Iterator[pd.DataFra
         left.append(table.iloc[last:])
     if left:
         yield pd.concat(left, ignore_index=True)
+
+
+# -- rows of mixed tables ----------------------------------------------------------------------------------------------
+
+_MOST_VALUES = {True: 2**18, False: 2**22}  # of a column that DuckDB groups: texts, and others
+_FEWEST_ROWS = 8  # of each of them on average
+_PLAIN = re.compile("u?int|float|double|bool|date|timestamp|string|large_string")
+_LARGE = 2**18  # rows of a batch whose different values are coded
+
+
+class EngineRows:
+    """Private rows of a table as they are, in an engine, which reads them anew for every sum.
+
+    DuckDB groups a column whose values repeat, once: sums over the rows are made of its different values, see `GroupedColumn`.
+    """
+
+    def __init__(self, source: EngineTable) -> None:
+        self.source = source
+        self._n = source.count()
+        self._groups = dict[str, pyarrow.Table]()
+
+    def __len__(self) -> int:
+        return self._n
+
+    def _batches(self, names: list[str], change: Callable[[pd.DataFrame], npt.NDArray[Any]]) -> EngineBatches:
+        return EngineBatches(self.source.columns(names), partial(_each, change=change), count=self._n)
+
+    def column(self, name: str, read: Callable[[pd.Series], Codes]) -> EngineBatches | GroupedColumn:
+        """The values of a column that count: `read` gets values (m,), and returns at most m, each of one of them."""
+        if name in self._grouped:
+            return GroupedColumn(self.source.name, self._of(name), partial(_each, change=lambda table: read(table[name])))
+        return self._batches([name], lambda table: read(table[name]))
+
+    @cached_property
+    def _grouped(self) -> frozenset[str]:
+        """Columns that DuckDB groups, by about how many different values they have; sums are the same either way."""
+        if self.source.spark:
+            return frozenset()
+        plain = [field for field in self.source.schema if _PLAIN.match(str(field.type))]
+        asked = {f"c{i}": f"approx_count_distinct({self.source.quoted(field.name)})" for i, field in enumerate(plain)}
+        found = self.source.grouped([], **asked).fetch("different values").to_pylist()[0] if asked else {}
+        most = {field.name: min(self._n // _FEWEST_ROWS, _MOST_VALUES["string" in str(field.type)]) for field in plain}
+        return frozenset(field.name for field, about in zip(plain, found.values()) if about <= most[field.name])
+
+    def _of(self, name: str) -> pyarrow.Table:
+        """The different values of a column that is grouped, and how many rows have each."""
+        if name not in self._groups:
+            grouped = self.source.columns([name]).grouped([name], **{f"rows of {name}": "count(*)"})
+            found = self._groups[name] = grouped.fetch("different values")
+            if compute.sum(found.column(1)).as_py() != self._n:
+                raise ValueError(CHANGED.format(self.source.name))
+        return self._groups[name]
+
+    def together(self, names: list[str], read: Callable[[pd.DataFrame], npt.NDArray[Any]]) -> EngineBatches:
+        """Values that `read` makes of the rows (m,) of some columns: m values or rows of values at most, each of one row."""
+        return self._batches(names, read)
+
+    def require(self, schema: "Schema") -> None:
+        """Refuse rows that contradict a schema, see `Schema.require`."""
+
+        def checked(table: pd.DataFrame) -> npt.NDArray[Any]:
+            schema.require(table, alone)
+            return np.zeros(len(table), np.int64)
+
+        names, single = [name for name in self.source.schema.names if name in schema.checked], self._grouped - schema.tied
+        alone = [name for name in names if name in single]
+        for name in alone:
+            for table in frames(self._of(name).select([0]).to_batches(ROWS)):
+                schema.require_values(name, table[name])
+        if names := [name for name in names if name not in alone]:
+            self._batches(names, checked).totals(lambda batches: torch.tensor(sum(map(len, batches))))
+
+    def codes(self, schema: "Schema") -> "KeptCodes | SparkCodes":
+        """Codes of a complete schema (n, d)."""
+        names = [field.name for field in schema.modelled]
+        read = partial(_coded, schema=schema)
+        batches = EngineBatches(self.source.columns(names), read, size=_LARGE, count=self._n)
+        return batches.kept(len(names), max(schema.domain.sizes))
+
+    def some(self, most: int, seed: int) -> pd.DataFrame:
+        """About so many of the rows at most, in memory."""
+        found = EngineBatches(self.source, frames).some(min(1.0, most / max(1, self._n)), seed)
+        return pd.concat(found, ignore_index=True) if found else self.source.schema.empty_table().to_pandas()
+
+
+def _each(batches: Iterable[pyarrow.RecordBatch], change: Callable[[pd.DataFrame], Any]) -> Iterator[Any]:
+    return map(change, frames(batches))
+
+
+def _coded_alone(schema: "Schema") -> set[str]:
+    """Columns whose codes depend on no other column."""
+    fields = schema.modelled
+    tied = {name for field in fields if isinstance(field, LengthField) for name in (field.name, field.base)}
+    return {field.name for field in fields} - tied
+
+
+def _coded(batches: Iterable[pyarrow.RecordBatch], schema: "Schema") -> Iterator[npt.NDArray[np.int64]]:
+    """Codes (m, d) of the rows of each batch, as `Schema.codes` has them: different values of a column are coded once."""
+    repeating = _coded_alone(schema)  # columns whose values repeat in batches
+    for batch in batches:
+        own = {name: batch[name].dictionary_encode("encode") for name in repeating if _PLAIN.match(str(batch[name].type))}
+        yield _codes(batch, own, schema)
+        repeating -= {name for name, found in own.items() if 2 * len(found.dictionary) > len(batch)}
+
+
+def _codes(batch: pyarrow.RecordBatch, own: Mapping[str, Any], schema: "Schema") -> npt.NDArray[np.int64]:
+    """Codes (m, d) of a batch, some of whose columns are dictionaries."""
+    names = [field.name for field in schema.modelled]
+    codes, rest = np.empty((len(batch), len(names)), np.int64, order="F"), list[int]()
+    for c, name in enumerate(names):
+        if name not in own:
+            rest.append(c)
+            continue
+        values = frame_of(pyarrow.table({name: own[name].dictionary}))
+        codes[:, c] = schema.codes_of([name], values)[own[name].indices.to_numpy(), 0]
+    if rest:
+        others = [names[c] for c in rest]
+        codes[:, rest] = schema.codes_of(others, frame_of(batch.select(others)))
+    return codes

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -15,8 +15,6 @@ from torch import Tensor
 
 from dpgen.columns.discretized import DiscretizedColumn, Ranks
 from dpgen.containers import Form
-from dpgen.data.batches import EngineBatches, KeptCodes, SparkCodes, frames
-from dpgen.data.engines import open_table
 from dpgen.data.split import People, Split
 from dpgen.data.table_files import (
     MISSING_CATEGORY,
@@ -33,6 +31,9 @@ from dpgen.data.table_files import (
 )
 from dpgen.data.toy import MixtureName, OrderedMixture, reference_mixture
 from dpgen.facts import Fact, Said
+
+if TYPE_CHECKING:
+    from dpgen.data.batches import KeptCodes, SparkCodes
 
 Integers = npt.NDArray[np.int64]
 OutOfRange = Literal["refuse", "clamp"]
@@ -52,7 +53,7 @@ class Columns:
     name: str
     values: Mapping[str, Integers | Ranks]
     domains: Mapping[str, DiscretizedColumn]
-    truth: Mapping[str, "OrderedMixture"] | None = None
+    truth: Mapping[str, OrderedMixture] | None = None
     clamped: Mapping[str, int] | None = None
     facts: tuple[Fact | Said, ...] = ()
     form: Form | None = None
@@ -60,8 +61,8 @@ class Columns:
     def __post_init__(self) -> None:
         if not self.values or list(self.values) != list(self.domains):
             raise ValueError(f"values are of columns {list(self.values)}, domains of {list(self.domains)}: they must agree")
-        if len({len(column) for column in self.values.values()}) > 1:
-            raise ValueError(f"columns have {sorted({len(c) for c in self.values.values()})} values: they must be equally long")
+        if len(lengths := {len(column) for column in self.values.values()}) > 1:
+            raise ValueError(f"columns have {sorted(lengths)} values: they must be equally long")
         for name, column in self.values.items():
             if not isinstance(column, np.ndarray):
                 continue
@@ -156,11 +157,18 @@ class ColumnCoder:
 
     def __call__(self, batches: Iterable[pyarrow.RecordBatch]) -> Iterator[Integers]:
         """Codes of batches of an engine."""
+        from dpgen.data.batches import frames  # here and below: data in memory need no engine
+
         return map(self.coded, frames(batches, self.people))
 
 
 def assemble_columns(
-    name: str, coder: ColumnCoder, codes: Integers | KeptCodes | SparkCodes, *, form: Form, facts: tuple[Fact | Said, ...] = ()
+    name: str,
+    coder: ColumnCoder,
+    codes: "Integers | KeptCodes | SparkCodes",
+    *,
+    form: Form,
+    facts: tuple[Fact | Said, ...] = (),
 ) -> Columns:
     """The columns of codes, in memory or where an engine keeps them."""
     if not len(codes):
@@ -204,15 +212,17 @@ def public_grids(
     if categories is not None:
         return dict.fromkeys(names, DiscretizedColumn(kind="category", categories=tuple(categories))), frozenset()
     bounds = {"low": low, "high": high, "resolution": resolution}
-    spread = {key: _spread(key, value, len(names)) for key, value in bounds.items()}
-    grids, whole = {}, set[str]()
-    for name, least, most, step in zip(names, *spread.values()):
-        if least is None or most is None:
-            raise ValueError(f"low and high of {name!r} are {least}, {most}: both must be given, as public bounds")
-        date = not _is_number(least)
-        grids[name] = DiscretizedColumn(kind="date" if date else "number", low=least, high=most, resolution=step or "1")
-        whole |= set() if date or step is not None else {name}
-    return grids, frozenset(whole)
+    spread = [_spread(key, value, len(names)) for key, value in bounds.items()]
+    grids = {name: _grid(name, *of) for name, *of in zip(names, *spread)}
+    return grids, frozenset(name for name, step in zip(names, spread[2]) if step is None and grids[name].kind == "number")
+
+
+def _grid(name: str, least: str | None, most: str | None, step: str | None) -> DiscretizedColumn:
+    """The grid of a column between its bounds."""
+    if least is None or most is None:
+        raise ValueError(f"low and high of {name!r} are {least}, {most}: both must be given, as public bounds")
+    kind: Literal["number", "date"] = "number" if _is_number(least) else "date"
+    return DiscretizedColumn(kind=kind, low=least, high=most, resolution=step or "1")
 
 
 def _with_gaps(categories: list[str] | None, missing: Missing) -> list[str] | None:
@@ -284,6 +294,9 @@ def load_columns(
     grids, whole = public_grids(names, low=low, high=high, resolution=resolution, categories=categories)
     named = dict.fromkeys(names, tuple(categories)) if categories else None
     if in_engine(path, engine):
+        from dpgen.data.batches import EngineBatches
+        from dpgen.data.engines import open_table
+
         opened = open_table(path, text=None)
         coder = ColumnCoder(opened.name, grids, whole, out_of_range, missing, people, numbered=False)
         rows = opened.columns(coder.columns)

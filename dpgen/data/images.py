@@ -209,20 +209,25 @@ def _inside(folder: Path) -> list[Path]:
     return [place for place in shown if place.is_dir() or place.name.lower().endswith(ENDINGS)]
 
 
-def _in_folder(root: Path, source: Path, size: int | None, colours: Colours) -> _Found:
-    """Images of a folder, which errors call `source`; a single folder of folders in it stands for it, hidden ones are none."""
+def _outermost(root: Path) -> Path:
+    """The folder whose images are read: where there is a single one with folders in it, that one."""
     while len(inside := _inside(root)) == 1 and any(place.is_dir() for place in _inside(inside[0])):
         [root] = inside
+    return root
+
+
+def _in_folder(root: Path, source: Path, size: int | None, colours: Colours) -> _Found:
+    """Images of a folder, which errors call `source`; a single folder of folders in it stands for it, hidden ones are none."""
+    root = _outermost(root)
     folders, files = _shown(root)
     if not files:
         raise ValueError(f"{source} has no image: files must end in {', '.join(ENDINGS)}")
     held = {parts[0] for parts in folders} == {"train", "test"}
-    depth = 1 if held else 0
     files.sort(key=lambda parts: (held and parts[0] == "test", parts))
-    names = _classes(source, folders, files, depth)
+    names = _classes(source, folders, files, int(held))
     named = ((f"{source}: {Path(*parts)}", root.joinpath(*parts)) for parts in files)
     images = _collected(named, len(files), size, colours)
-    labels = torch.tensor([names.index(parts[depth]) if names else 0 for parts in files])
+    labels = torch.tensor([names.index(parts[held]) if names else 0 for parts in files])
     test = sum(parts[0] == "test" for parts in files) if held else None
     return _Found(images, labels, names or ("images",), test, (Fact.PUBLIC_FOLDERS,))
 

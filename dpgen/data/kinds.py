@@ -151,7 +151,7 @@ KINDS = {
         pair="dpgen.auditing.audits:linked_pair",
     ),
     "images": Kind(
-        containers={"dpgen.data.images:Images": "dpgen.evaluation.images:evaluate"},
+        containers={"dpgen.data.images:Images": "dpgen.evaluation.records:evaluate_images"},
         loaders=_loaders(images="images:load_images", cifar10="images:load_cifar10"),
         usual="gaussian",
         classified=True,

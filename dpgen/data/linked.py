@@ -18,11 +18,10 @@ used: rows of one table order those of another one.
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from dpgen.columns.distances import TimeUnit
 from dpgen.containers import Dtypes, InMemory, in_memory
-from dpgen.data.engines import EngineTable, open_table
 from dpgen.data.linked_drafts import Reader, Spec
 from dpgen.data.linked_reader import MEMORY, MOST_BOUGHT, with_called
 from dpgen.data.linked_tables import LinkedTables, Linking, Orphans
@@ -47,6 +46,9 @@ from dpgen.data.raw_tables import descriptor_of, types_of
 from dpgen.data.split import SplitOptions
 from dpgen.data.table_files import MISSING, column_names, in_engine, is_source, name_of, table_path
 from dpgen.schema import nearest
+
+if TYPE_CHECKING:
+    from dpgen.data.engines import EngineTable
 
 _T = TypeVar("_T")
 
@@ -316,10 +318,12 @@ def _place(wanted: str, columns: Mapping[str, Sequence[str]]) -> tuple[str, str]
     return named[0]
 
 
-def _opened(name: str, source: str, schema: Any) -> EngineTable:
+def _opened(name: str, source: str, schema: Any) -> "EngineTable":
     """A table in an engine."""
     if isinstance(source, InMemory) and not is_source(source):
         raise TypeError(f"table {name!r} is in memory, another one in an engine; all must be in one of both")
+    from dpgen.data.engines import open_table  # here: data in memory need no engine
+
     missing = MISSING if schema is None else descriptor_of(schema).get("missingValues", [""])
     return open_table(source, text=None, missing=missing, memory=MEMORY)
 

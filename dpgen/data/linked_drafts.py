@@ -1,8 +1,10 @@
 """Drafts of linked tables: by their columns and names alone, which tables there are and what is known of their columns."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -12,14 +14,16 @@ from dpgen.columns.descriptors import dated, stated_key, written_as
 from dpgen.columns.distances import Distance, TimeUnit, distances
 from dpgen.columns.votes import CELLS, cells_of_digits, votes
 from dpgen.containers import InMemory
-from dpgen.data.engines import EngineTable
-from dpgen.data.linked_reader import MOST_ROWS, Drafted, Source, with_called
+from dpgen.data.linked_reader import MOST_ROWS, Drafted, with_called
 from dpgen.data.linked_tables import LinkedRows, LinkedTables, Linking
 from dpgen.data.public_tables import with_keys
 from dpgen.data.raw_tables import Chosen, descriptor_of, draft_of, type_of, types_of
 from dpgen.data.split import SplitOptions
 from dpgen.data.table_files import read_table
 from dpgen.schema import nearest
+
+if TYPE_CHECKING:
+    from dpgen.data.linked_reader import Source
 
 
 @dataclass(frozen=True)
@@ -186,7 +190,7 @@ class Reader:
             distances=away,
         )
 
-    def _made(self, spec: Spec, above: LinkedRows | None, people_path: Source | None) -> "_Made":
+    def _made(self, spec: Spec, above: LinkedRows | None, people_path: Source | None) -> _Made:
         """Columns that the model of a table adds, under names that no column has."""
         present = {*types_of(spec.source), *types_of(above.source if above else people_path or spec.source)}
 
@@ -286,7 +290,7 @@ def _unbounded(table: LinkedRows) -> dict[str, Any]:
 
 def _is_counted(source: Source, order: str) -> bool:
     """Whether a column of an order holds whole numbers, not dates."""
-    if isinstance(source, EngineTable):
+    if not isinstance(source, str):
         return str(source.schema.field(order).type).startswith(("int", "uint"))
     if not isinstance(source, InMemory):
         return False

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -24,16 +24,17 @@ from dpgen.columns.forms import LARGEST, Reals, floats
 from dpgen.columns.votes import reading
 from dpgen.containers import InMemory, in_memory
 from dpgen.containers.memory import with_names
-from dpgen.data.batches import EngineBatches, frames, stored
-from dpgen.data.engines import EngineTable
 from dpgen.data.linked_tables import SECONDS, Integers, LinkedRows, LinkedTables, Linking, Orphans, Reference
-from dpgen.data.raw_tables import computed_names, read_names, types_of, unnamed
+from dpgen.data.raw_tables import is_made, read_names, types_of, unnamed
 from dpgen.data.split import People, Split, texts
 from dpgen.data.table_files import read_table
 from dpgen.facts import Fact, Said
 from dpgen.schema import Schema
 
-Source = str | EngineTable
+if TYPE_CHECKING:
+    from dpgen.data.engines import EngineTable
+
+Source: TypeAlias = "str | EngineTable"
 
 MOST_ROWS, MOST_BOUGHT = 200, 60
 """Rows of a person, or of a row above, at most; where their number is bought."""
@@ -41,14 +42,14 @@ MOST_ROWS, MOST_BOUGHT = 200, 60
 
 def called(source: Source, table: str) -> str:
     """The name of a table in messages: its path, or the table's own name where it is in memory or a relation of an engine."""
-    if isinstance(source, EngineTable):
+    if not isinstance(source, str):
         return source.name if source.files or source.snapshot else table
     return table if isinstance(source, InMemory) else source
 
 
 def with_called(source: Source, names: Mapping[str, str]) -> InMemory:
     """A table in memory, or of a file, with other names of some columns."""
-    assert not isinstance(source, EngineTable)  # refused
+    assert isinstance(source, str)  # others are refused
     table = source if isinstance(source, InMemory) else in_memory(read_table(source, text=None))
     return with_names(table, names)
 
@@ -135,7 +136,7 @@ class Drafted:
         if self.people_path is not None:
             yield from self._unnamed(self.people_path, people_draft, {*self.linking.others(self.linking.people)})
         for source in [self.people_path, *(table.source for table in tables)][::-1]:
-            if bought and isinstance(source, EngineTable):
+            if bought and not isinstance(source, str | None):
                 yield from source.facts
 
     def _unnamed(self, source: Source, draft: dict[str, Any], keys: set[str | None]) -> tuple[Said, ...]:
@@ -182,7 +183,9 @@ class Drafted:
         people = People(link, 1, self.split.key)
         wanted = [*dict.fromkeys([*keys, *(name for name in read_names(draft) if name not in made)])]
         pieces: Iterable[pd.DataFrame]
-        if isinstance(path, EngineTable):
+        if not isinstance(path, str):
+            from dpgen.data.batches import EngineBatches, frames  # here and below: data in memory need no engine
+
             pieces = EngineBatches(path.columns(wanted), partial(frames, people=people), by=link)
         else:
             pieces = [read_table(path, wanted, text=wanted, missing=draft.get("missingValues", [""]))]
@@ -217,7 +220,7 @@ class _Walk:
         for first in self.tables[:1]:
             self.readings.append(reading := drafted.reading(first, drafted.of_whom, self.index))
             read = map(reading.made, self.pieces[0])
-            if isinstance(first.source, EngineTable) and len(self.tables) == 1:
+            if not isinstance(first.source, str) and len(self.tables) == 1:
                 types = {name: pyarrow.int64() for name in first.made} | {first.order and first.order[0]: reading.stamp}
                 rows.append(kept(first.source, read, types))
             else:
@@ -625,13 +628,14 @@ def with_rows(
 
 def check(frame: pd.DataFrame, draft: dict[str, Any]) -> None:
     """Refuse what contradicts the part of a schema that is stated, before anything is spent."""
-    given = {*computed_names(draft), draft.get("primaryKey")}
-    if any(field["name"] not in given and "dpgen:key" not in field for field in draft["fields"]):
+    if not all(is_made(field, draft) for field in draft["fields"]):
         Schema.from_descriptor(draft).require(frame)
 
 
 def kept(source: EngineTable, tables: Iterator[pd.DataFrame], types: Mapping[str | None, Any]) -> EngineTable:
     """All tables in one of DuckDB, on disk where it is large; columns have the types of their source, or other ones."""
+    from dpgen.data.batches import stored
+
     first = next(tables)
     own = [pyarrow.field(name, types.get(name) or source.schema.field(name).type) for name in first]
     batches = (pyarrow.RecordBatch.from_pandas(t, pyarrow.schema(own), preserve_index=False) for t in chain([first], tables))

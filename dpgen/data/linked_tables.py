@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -14,14 +14,13 @@ import pandas as pd
 from dpgen.columns.descriptors import dated, written_as
 from dpgen.columns.distances import Distance, TimeUnit, with_found
 from dpgen.containers import Form, in_memory
-from dpgen.data.batches import ROWS, frames
-from dpgen.data.engines import EngineTable
-from dpgen.data.raw_tables import Rows, types_of
+from dpgen.data.raw_tables import AnyRows, Rows, rows_of, types_of
 from dpgen.data.tables import form_of_samples
 from dpgen.facts import Fact, Said
 from dpgen.schema import Schema
 
 if TYPE_CHECKING:
+    from dpgen.data.engines import EngineTable
     from dpgen.data.public_tables import PublicKey
 
 Integers = npt.NDArray[np.int64]
@@ -137,15 +136,23 @@ class LinkedRows:
         return found
 
     @property
-    def all_rows(self) -> Rows:
+    def all_rows(self) -> AnyRows:
         """The rows, wherever they are."""
-        return Rows(self.rows)
+        return rows_of(self.rows)
 
     def values(self, name: str) -> pd.Series:
         """A column of all rows, wherever they are."""
         if isinstance(self.rows, pd.DataFrame):
             return self.rows[name]
-        return pd.concat([part[name] for part in frames(self.rows.batches(ROWS, "read"))], ignore_index=True)
+        return pd.concat([part[name] for part in self._parts()], ignore_index=True)
+
+    def _parts(self) -> Iterable[pd.DataFrame]:
+        """The rows, in parts where they are on disk."""
+        if isinstance(self.rows, pd.DataFrame):
+            return [self.rows]
+        from dpgen.data.batches import ROWS, frames  # here: data in memory need no engine
+
+        return frames(self.rows.batches(ROWS, "read"))
 
     def one_row_each(self) -> Rows:
         """A row of each person who has any; columns that later rows alone have are those of a later row, or missing."""
@@ -155,7 +162,7 @@ class LinkedRows:
         """Rows of some of those (n,) above, and of some people; which rows they are, and whose all are."""
         counts = np.diff(self.starts)
         mask, owner, at, parts = np.repeat(above, counts), np.repeat(whose, counts), 0, list[pd.DataFrame]()
-        for table in [self.rows] if isinstance(self.rows, pd.DataFrame) else frames(self.rows.batches(ROWS, "read")):
+        for table in self._parts():
             parts.append(table[mask[at : at + len(table)]])
             at += len(table)
         made = replace(

@@ -7,7 +7,7 @@ their rows, see `public_tables`.
 """
 
 import json
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import combinations_with_replacement
@@ -118,6 +118,11 @@ class Keys:
         return cls(tuple(private), _to_public(named, columns, public), tuple(references))
 
 
+def hung_in(keys: Iterable[Key]) -> set[str]:
+    """Tables that have a key."""
+    return {key.table for key in keys}
+
+
 def apart(keys: Sequence[Key]) -> tuple[list[Key], list[Key]]:
     """Owners' keys, and those that name other people: people's own, and all but the first one of a table to people."""
     hung = {key.table for key in keys if key.above != key.table}
@@ -156,7 +161,7 @@ def without_implied(keys: Sequence[Key]) -> list[Key]:
     Prescriptions of a visit may name the patient, too: the reader requires that it is the patient of the visit.
     """
 
-    hung = {key.table for key in keys}
+    hung = hung_in(keys)
 
     def implied(key: Key) -> bool:
         if key.column != key.other or key.above in hung:
@@ -288,14 +293,14 @@ def _root(columns: Columns, keys: Sequence[Key], person: str | None) -> str | No
     if len(tops) != 1 or not (person is None or person in columns[next(iter(tops))]):
         return None
     [(root, column)] = tops.items()
-    hung = {key.table for key in keys}
+    hung = hung_in(keys)
     others = [own for name, own in columns.items() if name not in (root, *hung) and column not in own]
     return None if any({*own} & {*columns[root]} for own in others) else root
 
 
 def _tops(columns: Columns, keys: Sequence[Key], wanted: str) -> dict[str, str]:
     """Tables that others hang on and that hang on none, and by which column: the wanted one where they have it."""
-    hung = {key.table for key in keys}
+    hung = hung_in(keys)
     tops = [key for key in keys if key.above not in hung]
     return {key.above: key.other for key in tops if key.other == wanted or wanted not in columns[key.above]}
 
@@ -315,7 +320,7 @@ def roles_of(columns: Columns, given: Keys, person: str | None, timed: Collectio
     if (people := _root(columns, given.private, person)) is not None:
         rows = next(key.table for key in given.private if key.above == people)
         return Roles(person_of(given.private, people, person), people, rows)
-    return _roles_by_name(columns, {key.table for key in given.private}, person or PERSON, timed)
+    return _roles_by_name(columns, hung_in(given.private), person or PERSON, timed)
 
 
 def _roles_by_name(columns: Columns, hung: Collection[str], person: str, timed: Collection[str]) -> Roles:
@@ -403,7 +408,7 @@ def _columns_of_keys(keys: Collection[Key], by_name: Mapping[str, Any]) -> dict[
 
 def _people(path: Path, private: Collection[str], keys: Keys) -> tuple[str, str]:
     """The one table without a key to another private one, and the column by which tables hang on it."""
-    hung = {link.table for link in keys.private}
+    hung = hung_in(keys.private)
     people = [name for name in private if name not in hung]
     if len(people) != 1 or (len(private) < 2 and not keys.references):
         raise ValueError(
@@ -431,21 +436,15 @@ def _schema(stated: dict[str, Any], keys: set[str]) -> dict[str, Any]:
     return {**known, "fields": [*others, *_generated(keyed)], "fieldsMatch": "partial"}
 
 
-def _above(resource: Any, key: Any) -> str:
-    """The table that a foreign key refers to; "" and none at all are its own."""
-    return str(key["reference"].get("resource") or resource["name"])
-
-
 def _foreign_keys(path: Path, resources: Collection[Any], public: set[str]) -> list[Key]:
     """The foreign keys of all tables but those between public ones."""
-    declared = [(resource, key) for resource in resources for key in resource.get("schema", {}).get("foreignKeys", [])]
-    return [_key(path, *one) for one in declared if not {one[0]["name"], _above(*one)} <= public]
-
-
-def _key(path: Path, resource: Any, key: Any) -> Key:
-    """A foreign key."""
-    columns = _column(path, key["fields"]), _column(path, key["reference"]["fields"])
-    return Key(resource["name"], columns[0], _above(resource, key), columns[1])
+    found = list[Key]()
+    for resource in resources:
+        for key in resource.get("schema", {}).get("foreignKeys", []):
+            table, above = resource["name"], str(key["reference"].get("resource") or resource["name"])  # "" is its own
+            if not {table, above} <= public:
+                found.append(Key(table, _column(path, key["fields"]), above, _column(path, key["reference"]["fields"])))
+    return found
 
 
 def _kept(keys: Collection[Key], drop: Collection[str]) -> list[Key]:

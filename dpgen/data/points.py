@@ -44,7 +44,7 @@ class Points:
     test_x: Tensor
     bounds: Tensor | None = None
     columns: tuple[str, ...] = ()
-    target: "GaussianMixture | None" = None
+    target: GaussianMixture | None = None
     location: Tensor | None = None
     scale: Tensor | None = None
     facts: tuple[Fact | Said, ...] = ()
@@ -60,11 +60,12 @@ class Points:
         if len(set(columns)) != self.d:
             raise ValueError(f"columns is {columns}: it must have {self.d} different names")
         object.__setattr__(self, "columns", columns)
+        low, high = torch.full((self.d,), -2.0), torch.full((self.d,), 2.0)
         if self.bounds is not None:
             object.__setattr__(self, "bounds", require_bounds(self.bounds, self.d))
+            low, high = self.bounds.unbind(1)
             for part in (self.x, self.test_x):
                 place(part, self.bounds, "refuse", self.columns)
-        low, high = (torch.full((self.d,), -2.0), torch.full((self.d,), 2.0)) if self.bounds is None else self.bounds.unbind(1)
         location = (low + high) / 2 if self.location is None else self.location
         scale = _SHARE_OF_WIDTH * (high - low) if self.scale is None else self.scale
         object.__setattr__(self, "location", _numbers("location", location, self.d))

@@ -61,8 +61,9 @@ class PublicKey:
             raise ValueError(f"public table {key.above!r} must have lines, and each its own {key.other!r}")
         whole = pd.api.types.is_integer_dtype(column)
         values = tuple(map(int, column)) if whole else tuple(texts_of(column))
-        named = {name: groups_of(table[name]) for name in table if name != key.other and f"{key.above}.{name}" not in drop}
-        return cls(key, "integer" if whole else "string", values, {name: of for name, of in named.items() if of})
+        named = (name for name in table.columns.drop(key.other) if f"{key.above}.{name}" not in drop)
+        groups = {name: of for name in named if (of := groups_of(table[name]))}
+        return cls(key, "integer" if whole else "string", values, groups)
 
     @property
     def field(self) -> dict[str, Any]:
@@ -113,23 +114,29 @@ def with_prior(data: Table | RawTable, prior: str) -> Table | RawTable:
 
     ValueError for a table that lacks a column, or has one of another type.
     """
-    if not isinstance(prior, InMemory) and Path(prior).is_dir():
-        return data
-    known = data.draft["fields"] if isinstance(data, RawTable) else data.schema.descriptor()["fields"]
-    fields = {str(given["name"]): given for given in known}
     if not isinstance(prior, InMemory):
+        if Path(prior).is_dir():
+            return data
         existing_file(prior, option="prior")
-    found, schema = header(prior), None if isinstance(data, RawTable) else data.schema
-    names = [name for name in fields if schema is None or name in schema.domain.names]
-    require_columns("prior", names, found)
-    for name in names:
-        _require_type(name, fields[name], found[name])
-    rows = read_table(prior, names, text=names, missing=MISSING if schema is None else schema.missing_values)
+    fields, found = _fields(data), header(prior)
+    require_columns("prior", fields, found)
+    for name, field in fields.items():
+        _require_type(name, field, found[name])
+    missing = MISSING if isinstance(data, RawTable) else data.schema.missing_values
+    rows = read_table(prior, [*fields], text=[*fields], missing=missing)
     if not len(rows):
         raise ValueError("prior has no rows; it must have one at least")
-    if schema is not None:
-        _require_values(schema, rows)
+    if isinstance(data, Table):
+        _require_values(data.schema, rows)
     return replace(data, prior=rows)
+
+
+def _fields(data: Table | RawTable) -> dict[str, Mapping[str, Any]]:
+    """Descriptors of the modelled columns by name."""
+    if isinstance(data, RawTable):
+        return {str(given["name"]): given for given in data.draft["fields"]}
+    own = {str(given["name"]): given for given in data.schema.descriptor()["fields"]}
+    return {name: given for name, given in own.items() if name in data.schema.domain.names}
 
 
 def _require_type(name: str, field: Mapping[str, Any], text: str) -> None:

@@ -5,40 +5,27 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
-import numpy as np
 import numpy.typing as npt
 import pandas as pd
-import pyarrow
 import torch
-from pyarrow import compute
 from torch import Tensor
 
 from dpgen.columns.descriptors import EXACT, field_of, stated_key
-from dpgen.columns.fields import LengthField, NumberField
-from dpgen.columns.forms import NUMBER
+from dpgen.columns.fields import NumberField
+from dpgen.columns.forms import NUMBER, Different, tallied
 from dpgen.containers import Dtypes, InMemory, in_memory
-from dpgen.data.batches import (
-    ROWS,
-    Different,
-    EngineBatches,
-    GroupedColumn,
-    KeptCodes,
-    Part,
-    SparkCodes,
-    bounded_rows,
-    frames,
-    tallied,
-)
-from dpgen.data.engines import CHANGED, EngineTable
 from dpgen.data.links import without_keys
 from dpgen.data.split import People, Split, SplitOptions
-from dpgen.data.table_files import MISSING, form_of, frame_of, header, table_path
+from dpgen.data.table_files import MISSING, form_of, header, table_path
 from dpgen.facts import Fact, Said, listed
 from dpgen.schema import Schema, nearest, read_descriptor, with_fields
+
+if TYPE_CHECKING:
+    from dpgen.data.batches import EngineRows, Part
+    from dpgen.data.engines import EngineTable
 
 
 def draft_schema(
@@ -104,18 +91,19 @@ def blanks(descriptor: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
 def is_blank(field: Mapping[str, Any], descriptor: Mapping[str, Any]) -> bool:
     """Whether the domain of a field is not known."""
-    given = computed_names(descriptor) | {descriptor.get("primaryKey")}
-    if field.get("type") == "boolean" or field.get("name") in given or "dpgen:key" in field:
+    if field.get("type") == "boolean" or is_made(field, descriptor):
         return False
     rules = field.get("constraints", {})
     listed = rules.get("enum") or field.get("categories")
     bounded = rules.get("minimum") is not None and rules.get("maximum") is not None
-    return not listed and not (field.get("type", "string") not in ("string", "any") and (bounded or "dpgen:bins" in field))
+    return not listed and not (field.get("type", "string") not in _OF_TEXTS and (bounded or "dpgen:bins" in field))
 
 
-def computed_names(descriptor: Mapping[str, Any]) -> set[Any]:
-    """Names of the fields that constraints compute."""
-    return {c.get("total", c.get("depends")) for c in descriptor.get("dpgen:constraints", []) if isinstance(c, Mapping)}
+def is_made(field: Mapping[str, Any], descriptor: Mapping[str, Any]) -> bool:
+    """Whether the values of a field are generated, or computed by a constraint."""
+    rules = (rule for rule in descriptor.get("dpgen:constraints", []) if isinstance(rule, Mapping))
+    made = {descriptor.get("primaryKey"), *(rule.get("total", rule.get("depends")) for rule in rules)}
+    return field.get("name") in made or "dpgen:key" in field
 
 
 def type_of(text: str) -> str:
@@ -129,6 +117,7 @@ def type_of(text: str) -> str:
 
 TEXT_TYPES = ("", "string", "large_string", "string_view", "utf8", "str")
 """Arrow's types of texts, and of what is not known: the forms of their values are bought."""
+_OF_TEXTS = ("any", "string")  # types of fields that may hold texts
 Dates = Literal["day_first", "month_first"]
 """Which of two numbers of a date comes first, where both may be."""
 
@@ -148,7 +137,7 @@ class RawTable:
     """
 
     name: str
-    rows: Rows
+    rows: AnyRows
     draft: Descriptor
     test: pd.DataFrame
     facts: tuple[Fact | Said, ...]
@@ -175,96 +164,43 @@ class RawTable:
         return self.table_of(schema, self.rows.codes(schema), test)
 
 
-_MOST_VALUES = {True: 2**18, False: 2**22}  # of a column that DuckDB groups: texts, and others
-_FEWEST_ROWS = 8  # of each of them on average
-_PLAIN = re.compile("u?int|float|double|bool|date|timestamp|string|large_string")
-_LARGE = 2**18  # rows of a batch whose different values are coded
-
-
 class Rows:
-    """Private rows of a table as they are: in memory, or in an engine, which reads them anew for every sum.
+    """Private rows of a table in memory as they are; the counterpart of `EngineRows`."""
 
-    DuckDB groups a column whose values repeat, once: sums over the rows are made of its different values, see `GroupedColumn`.
-    """
-
-    def __init__(self, source: pd.DataFrame | EngineTable) -> None:
+    def __init__(self, source: pd.DataFrame) -> None:
         self.source = source
-        self._n = source.count() if isinstance(source, EngineTable) else len(source)
-        self._groups = dict[str, pyarrow.Table]()
 
     def __len__(self) -> int:
-        return self._n
+        return len(self.source)
 
-    def _batches(self, names: list[str], change: Callable[[pd.DataFrame], npt.NDArray[Any]]) -> FrameBatch | EngineBatches:
-        if isinstance(self.source, pd.DataFrame):
-            return FrameBatch(change(self.source))
-        return EngineBatches(self.source.columns(names), partial(_each, change=change), count=self._n)
-
-    def column(self, name: str, read: Read) -> FrameBatch | EngineBatches | GroupedColumn:
+    def column(self, name: str, read: Read) -> FrameBatch:
         """The values of a column that count: `read` gets values (m,), and returns at most m, each of one of them."""
-        if name in self._grouped:
-            assert isinstance(self.source, EngineTable)
-            return GroupedColumn(self.source.name, self._of(name), partial(_each, change=lambda table: read(table[name])))
-        return self._batches([name], lambda table: read(table[name]))
+        return FrameBatch(read(self.source[name]))
 
-    @cached_property
-    def _grouped(self) -> frozenset[str]:
-        """Columns that DuckDB groups, by about how many different values they have; sums are the same either way."""
-        if not isinstance(self.source, EngineTable) or self.source.spark:
-            return frozenset()
-        plain = [field for field in self.source.schema if _PLAIN.match(str(field.type))]
-        asked = {f"c{i}": f"approx_count_distinct({self.source.quoted(field.name)})" for i, field in enumerate(plain)}
-        found = self.source.grouped([], **asked).fetch("different values").to_pylist()[0] if asked else {}
-        most = {field.name: min(self._n // _FEWEST_ROWS, _MOST_VALUES["string" in str(field.type)]) for field in plain}
-        return frozenset(field.name for field, about in zip(plain, found.values()) if about <= most[field.name])
-
-    def _of(self, name: str) -> pyarrow.Table:
-        """The different values of a column that is grouped, and how many rows have each."""
-        if name not in self._groups:
-            assert isinstance(self.source, EngineTable)
-            grouped = self.source.columns([name]).grouped([name], **{f"rows of {name}": "count(*)"})
-            found = self._groups[name] = grouped.fetch("different values")
-            if compute.sum(found.column(1)).as_py() != self._n:
-                raise ValueError(CHANGED.format(self.source.name))
-        return self._groups[name]
-
-    def together(self, names: list[str], read: Callable[[pd.DataFrame], npt.NDArray[Any]]) -> FrameBatch | EngineBatches:
+    def together(self, names: list[str], read: Callable[[pd.DataFrame], npt.NDArray[Any]]) -> FrameBatch:
         """Values that `read` makes of the rows (m,) of some columns: m values or rows of values at most, each of one row."""
-        return self._batches(names, read)
+        return FrameBatch(read(self.source))
 
-    def require(self, schema: Schema) -> None:
-        """Refuse rows that contradict a schema, see `Schema.require`."""
-
-        def checked(table: pd.DataFrame) -> npt.NDArray[Any]:
-            schema.require(table, alone)
-            return np.zeros(len(table), np.int64)
-
-        present = self.source.schema.names if isinstance(self.source, EngineTable) else list(self.source)
-        names = [name for name in present if name in schema.checked]
-        tied = {name for constraint in schema.constraints for name in constraint.names}
-        alone = [name for name in names if name in self._grouped and name not in tied]
-        for name in alone:
-            for table in frames(self._of(name).select([0]).to_batches(ROWS)):
-                schema.require_values(name, table[name])
-        if names := [name for name in names if name not in alone]:
-            self._batches(names, checked).totals(lambda batches: torch.tensor(sum(map(len, batches))))
-
-    def codes(self, schema: Schema) -> Tensor | KeptCodes | SparkCodes:
+    def codes(self, schema: Schema) -> Tensor:
         """Codes of a complete schema (n, d)."""
-        names = [field.name for field in schema.modelled]
-        if isinstance(self.source, pd.DataFrame):
-            batches = self._batches(names, lambda table: schema.codes(table).numpy())
-        else:
-            read = partial(_coded, schema=schema)
-            batches = EngineBatches(self.source.columns(names), read, size=_LARGE, count=self._n)
-        return batches.kept(len(names), max(schema.domain.sizes))
+        return schema.codes(self.source)
 
     def some(self, most: int, seed: int) -> pd.DataFrame:
-        """About so many of the rows at most, in memory; all of those that are there."""
-        if isinstance(self.source, pd.DataFrame):
-            return self.source
-        found = EngineBatches(self.source, frames).some(min(1.0, most / max(1, self._n)), seed)
-        return pd.concat(found, ignore_index=True) if found else self.source.schema.empty_table().to_pandas()
+        """All of the rows: they are in memory."""
+        return self.source
+
+
+AnyRows: TypeAlias = "Rows | EngineRows"
+"""Private rows of a table, wherever they are."""
+
+
+def rows_of(source: pd.DataFrame | EngineTable) -> AnyRows:
+    """The rows of a table, wherever they are."""
+    if isinstance(source, pd.DataFrame):
+        return Rows(source)
+    from dpgen.data.batches import EngineRows  # here and below: data in memory need no engine
+
+    return EngineRows(source)
 
 
 @dataclass(frozen=True, eq=False)
@@ -344,20 +280,25 @@ def draft_of(
     _require_names(types, {"a field of the schema": [*known]} | chosen.named)
     known = {name: entry for name, entry in known.items() if name not in gone}
     draft = chosen.over(given)
-    own = {*known, draft.get("primaryKey")}  # a key need not be listed
-    others = set[str]() if _leaves_out(draft, known, complete=schema is not None) else {*types} - {unit}
-    wanted = [name for name in types if name in (own | others) - gone]
-    if not wanted:
-        raise ValueError(f"columns and drop leave no column of {', '.join(types)}; one at least must be released")
     if draft.get("primaryKey") in gone:
         draft.pop("primaryKey")
-    if "" in wanted:
-        raise ValueError(f"{getattr(source, 'name', source)} has a column without a name; write one into its header")
-    fields = _with_types(source, types, wanted, known)
+    own = {*known, draft.get("primaryKey")}  # a key need not be listed
+    own |= set() if _leaves_out(draft, known, complete=schema is not None) else {*types} - {unit}
+    fields = _with_types(source, types, _wanted(source, types, own - gone), known)
     draft |= {"fields": fields} | ({"missingValues": list(MISSING)} if schema is None else {})
     _mark_blank(fields, draft, types)
     Schema.from_descriptor(draft)  # refuses what no bought domain could mend
     return draft
+
+
+def _wanted(source: str | EngineTable, types: Collection[str], names: Collection[Any]) -> list[str]:
+    """The columns of these names, one at least."""
+    wanted = [name for name in types if name in names]
+    if not wanted:
+        raise ValueError(f"columns and drop leave no column of {', '.join(types)}; one at least must be released")
+    if "" in wanted:
+        raise ValueError(f"{getattr(source, 'name', source)} has a column without a name; write one into its header")
+    return wanted
 
 
 def _require_names(types: Collection[str], named: Mapping[str, Sequence[str]]) -> None:
@@ -370,44 +311,42 @@ def _require_names(types: Collection[str], named: Mapping[str, Sequence[str]]) -
 
 def _leaves_out(draft: Descriptor, known: Mapping[str, Descriptor], *, complete: bool) -> bool:
     """Whether a schema leaves other columns out: it says so, or is `complete` and states the domains of its fields."""
-    generated = {*computed_names(draft), draft.get("primaryKey"), *(name for name in known if "dpgen:key" in known[name])}
     stated = all("type" in field and not is_blank(field, draft) for field in known.values())
-    whole = complete and stated and not set(known) <= generated
+    whole = complete and stated and not all(is_made(field, draft) for field in known.values())
     return draft.get("fieldsMatch", "subset" if whole else "partial") in ("subset", "exact", "equal")
 
 
 def _with_types(
     source: str | EngineTable, types: Mapping[str, str], wanted: Sequence[str], known: Mapping[str, Descriptor]
 ) -> list[Descriptor]:
-    """Fields of the wanted columns, with their public types, and those that the schema alone knows."""
+    """Fields of the wanted columns, with their public types and what a schema says of them."""
     complete = set[str]()  # columns whose public type holds no missing value
     if isinstance(source, InMemory) and source.form.container == "pandas":
         typed = zip(source.form.names, source.form.types)
         complete = {str(name) for name, kind in typed if re.fullmatch(r"u?int\d+|bool", kind)}
-    of_csv = not isinstance(source, EngineTable | InMemory) and form_of(source) == "csv"
+    of_csv = isinstance(source, str) and form_of(source) == "csv"
     fields = [_field(name, types[name], known.get(name, {}), never=name in complete, as_texts=of_csv) for name in wanted]
-    fields += [known[name] for name in set(known) - set(wanted)]
     return [{key: value for key, value in entry.items() if key != "dpgen:check"} for entry in fields]
 
 
 def _mark_blank(fields: Sequence[Descriptor], draft: Descriptor, types: Mapping[str, str]) -> None:
     """Mark fields whose domains are to be bought, and give a type to those that are not bought and have none."""
     totals = [rule.get("total") for rule in draft.get("dpgen:constraints", []) if isinstance(rule, Mapping)]
-    keys = [entry for entry in fields if entry["name"] == draft.get("primaryKey")]
+    key = draft.get("primaryKey")
     for entry in fields:
         if is_blank(entry, draft) or _needs_bins(entry, draft):
             _require_flat(entry["name"], types[entry["name"]])
             entry["dpgen:blank"] = _blank(entry, types)
-        elif entry["type"] == "any" and entry not in keys:  # what a constraint computes
+        elif entry["type"] == "any" and entry["name"] != key:  # what a constraint computes
             entry["type"] = "number" if entry["name"] in totals else "string"
     bought = any_blank(fields)
-    for entry in keys:
+    for entry in filter(lambda entry: entry["name"] == key, fields):
         _mark_key(entry, types, bought=bought)
 
 
 def _mark_key(entry: Descriptor, types: Mapping[str, str], *, bought: bool) -> None:
     """Domain of the key too, where other fields are `bought`: its pattern, and whether it is a number."""
-    if bought and entry["type"] in ("any", "string") and not stated_key(entry):
+    if bought and entry["type"] in _OF_TEXTS and not stated_key(entry):
         entry["dpgen:blank"] = _blank(entry, types)
     elif entry["type"] == "any":
         entry["type"] = "string"
@@ -441,15 +380,14 @@ def descriptor_of(schema: Mapping[str, Any] | str | None) -> Mapping[str, Any]:
 
 def types_of(source: str | EngineTable) -> dict[str, str]:
     """Names of the columns of a table, and their types where these are public."""
-    if isinstance(source, EngineTable):
+    if not isinstance(source, str):
         return {field.name: str(field.type) if source.declared else "" for field in source.schema}
     return header(source)
 
 
 def _needs_bins(entry: Descriptor, draft: Descriptor) -> bool:
     """Whether a number has a range of many values, and nobody says how to group them."""
-    given = draft.get("primaryKey") == entry["name"] or "dpgen:key" in entry or entry["name"] in computed_names(draft)
-    if given or "dpgen:bins" in entry or not {"minimum", "maximum"} <= set(entry.get("constraints", {})):
+    if is_made(entry, draft) or "dpgen:bins" in entry or not {"minimum", "maximum"} <= set(entry.get("constraints", {})):
         return False
     made = field_of(entry)
     return isinstance(made, NumberField) and made.grid.size > EXACT
@@ -466,17 +404,21 @@ def unnamed(source: str | EngineTable, draft: Mapping[str, Any], unit: str | Non
 def foreseen(facts: Sequence[Fact | Said], draft: Mapping[str, Any]) -> tuple[str, ...]:
     """Sentences on columns that a release will not have, or not as they are, before anything is paid."""
     found = [one.short for one in facts if isinstance(one, Said) and one.fact in (Fact.NOT_IN_SCHEMA, Fact.INDEX_LEFT_OUT)]
-    fields = draft.get("fields", ())
-    keys = [entry["name"] for entry in fields if entry["name"] == draft.get("primaryKey") or "dpgen:key" in entry]
-    if keys:
+    if keys := _generated(draft):
         found.append(f"Generated anew: {listed(keys, 8)}. Values of a key are no data.")
-    texts = [entry["name"] for entry in fields if entry.get("dpgen:blank") and entry["type"] in ("any", "string")]
-    if others := [name for name in texts if name not in keys]:
+    blank = (entry for entry in draft.get("fields", ()) if entry.get("dpgen:blank"))
+    if others := [entry["name"] for entry in blank if entry["type"] in _OF_TEXTS and entry["name"] not in keys]:
         found.append(
             f"Not known before it is paid for: {listed(others, 8)}. Texts of which few are frequent and that have no common "
             "pattern will be left out. A list of categories (enum) in the schema keeps a column, drop saves its price."
         )
     return tuple(found)
+
+
+def _generated(draft: Mapping[str, Any]) -> list[str]:
+    """Names of the fields whose values are generated."""
+    key = draft.get("primaryKey")
+    return [entry["name"] for entry in draft.get("fields", ()) if entry["name"] == key or "dpgen:key" in entry]
 
 
 _POSTCODE = re.compile(r"plz|postleitzahl|zip([ _-]?codes?)?|post(al)?[ _-]?codes?|code[ _-]?postal|cp", re.IGNORECASE)
@@ -486,13 +428,19 @@ def _kind_of_text(name: str, kind: str, rules: Mapping[str, Any], written: str, 
     """The type of a column of texts by its bounds, its name and its format; `kind` where these say nothing."""
     bounds = [str(rules[rule]) for rule in ("minimum", "maximum") if rule in rules]
     if bounds:
-        of_dates = "date" if all(len(bound) == len("2000-01-01") for bound in bounds) else "datetime"
-        kind = "number" if all(NUMBER.fullmatch(bound) for bound in bounds) else of_dates
+        kind = _kind_of_bounds(bounds)
     if kind == "any" and as_texts and _POSTCODE.fullmatch(name.strip()):
         kind = "string"
-    if "%" in written and kind in ("any", "string"):
+    if "%" in written and kind in _OF_TEXTS:
         kind = "datetime" if re.search("%[HIMSTRcX]", written) else "date"
     return kind
+
+
+def _kind_of_bounds(bounds: Sequence[str]) -> str:
+    """The type of a number, a date or a time by its least and greatest value."""
+    if all(NUMBER.fullmatch(bound) for bound in bounds):
+        return "number"
+    return "date" if all(len(bound) == len("2000-01-01") for bound in bounds) else "datetime"
 
 
 def _field(name: str, text: str, known: Mapping[str, Any], *, never: bool = False, as_texts: bool = False) -> Descriptor:
@@ -500,9 +448,9 @@ def _field(name: str, text: str, known: Mapping[str, Any], *, never: bool = Fals
 
     `as_texts`: nothing has changed its values, so postcodes have their zeros, by their name.
     """
-    rules = {rule: value for rule, value in known.get("constraints", {}).items() if value is not None and value != []}
+    rules = {rule: value for rule, value in known.get("constraints", {}).items() if value not in (None, [])}
     kind = type_of(text) if text not in TEXT_TYPES else "any"
-    if kind in ("any", "string") and "type" not in known:
+    if kind in _OF_TEXTS and "type" not in known:
         kind = _kind_of_text(name, kind, rules, str(known.get("format", "")), as_texts=as_texts)
     if never and "required" not in rules:
         rules["required"] = True
@@ -533,42 +481,13 @@ def load_raw(source: str, draft: Descriptor, options: SplitOptions, *, name: str
     )
 
 
-# -- in an engine ------------------------------------------------------------------------------------------------------
-
-
-def _each(batches: Iterable[pyarrow.RecordBatch], change: Callable[[pd.DataFrame], Any]) -> Iterator[Any]:
-    return map(change, frames(batches))
-
-
-def _coded_alone(schema: Schema) -> set[str]:
-    """Columns whose codes depend on no other column."""
-    fields = schema.modelled
-    tied = {name for field in fields if isinstance(field, LengthField) for name in (field.name, field.base)}
-    return {field.name for field in fields} - tied
-
-
-def _coded(batches: Iterable[pyarrow.RecordBatch], schema: Schema) -> Iterator[npt.NDArray[np.int64]]:
-    """Codes (m, d) of the rows of each batch, as `Schema.codes` has them: different values of a column are coded once."""
-    fields, repeating = schema.modelled, _coded_alone(schema)  # of these, columns whose values repeat in batches
-    for batch in batches:
-        own = {name: batch[name].dictionary_encode("encode") for name in repeating if _PLAIN.match(str(batch[name].type))}
-        codes = np.empty((len(batch), len(fields)), np.int64, order="F")
-        for c, field in enumerate(fields):
-            if field.name in own:
-                values = frame_of(pyarrow.table({field.name: own[field.name].dictionary}))
-                codes[:, c] = schema.codes_of([field.name], values)[own[field.name].indices.to_numpy(), 0]
-        if rest := [c for c, field in enumerate(fields) if field.name not in own]:
-            names = [fields[c].name for c in rest]
-            codes[:, rest] = schema.codes_of(names, frame_of(batch.select(names)))
-        repeating -= {name for name, found in own.items() if 2 * len(found.dictionary) > len(batch)}
-        yield codes
-
-
 def raw_in_engine(opened: EngineTable, draft: Descriptor, people: People | None, *, table_of: TableOf) -> RawTable:
     """The rows of a table that stays in an engine; none is for evaluation."""
     names = read_names(draft)
+    from dpgen.data.batches import EngineRows, bounded_rows
+
     table = opened.columns(names) if people is None else bounded_rows(opened.columns([*names, people.column]), people)
-    rows = Rows(table)
+    rows = EngineRows(table)
     if not len(rows):
         raise ValueError(f"{opened.name} is empty: it has {len(opened.schema)} columns and no record")
     declared, unit = Schema.from_descriptor(draft), None if people is None else people.column

@@ -245,13 +245,14 @@ def load_records(
     features = [name for name in table.columns if name != label]
     _require_header(path, list(table.columns))
     labels: Tensor | None = None
-    class_names: tuple[str, ...] = ()
+    categories = dict[str, tuple[str, ...]]()
     facts: tuple[Fact | Said, ...] = (Fact.PUBLIC_NAMES,)
+    class_names: tuple[str, ...] = ()
     if label is not None:
         require_columns(path, [label], table.columns)
         labels, class_names = class_labels(table[label])
+        categories[label] = class_names
         facts += (Fact.READ_CLASSES(k=len(class_names)),)
-    categories = {} if label is None else {label: class_names}
     form = sample_form(path, list(table.columns), csv="int64", label=label, categories=categories)
     if grey_threshold is not None:
         require_threshold(grey_threshold)
@@ -407,10 +408,8 @@ def pixels(table: pd.DataFrame, name: str = "table", *, white: int | None = None
     """
     if not table.shape[1]:
         raise ValueError(f"{name} has no {'0/1' if white is None else 'grey'} columns: at least one is needed")
-    if white != 1 and (table.dtypes == np.uint8).all():
-        whole = table.to_numpy()
-        if white == WHITE or int(whole.max(initial=0)) <= 1:
-            return torch.from_numpy(np.require(whole, requirements=("C", "W")))
+    if (ready := _ready(table, white)) is not None:
+        return ready
     found = np.empty(table.shape, np.uint8)
     for i, (column, values) in enumerate(table.items()):
         right, numbers = values.isin([0, 1]).to_numpy(), values
@@ -420,11 +419,21 @@ def pixels(table: pd.DataFrame, name: str = "table", *, white: int | None = None
             numbers = np.rint(given * (WHITE / white))
         if not right.all():
             where = f"row {int((~right).argmax()) + 1}" if numbered else "a row"
-            grey = f"grey values are {'numbers' if white == 1 else 'whole numbers'} from 0 to {white}"
-            wanted = "only 0 and 1 are supported" if white is None else grey
+            wanted = f"grey values are {'numbers' if white == 1 else 'whole numbers'} from 0 to {white}"
+            wanted = "only 0 and 1 are supported" if white is None else wanted
             raise ValueError(f"{name} column {column!r} has another value in {where}: {wanted}")
         found[:, i] = numbers
     return torch.from_numpy(found)
+
+
+def _ready(table: pd.DataFrame, white: int | None) -> Tensor | None:
+    """The values of a table that are all in the range of their bytes; None: they are not."""
+    if white == 1 or not (table.dtypes == np.uint8).all():
+        return None
+    whole = table.to_numpy()
+    if white != WHITE and int(whole.max(initial=0)) > 1:
+        return None
+    return torch.from_numpy(np.require(whole, requirements=("C", "W")))
 
 
 def class_labels(values: pd.Series) -> tuple[Tensor, tuple[str, ...]]:

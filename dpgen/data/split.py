@@ -22,6 +22,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -300,8 +301,8 @@ class SplitOptions:
             parts = [settled(part, self.missing, file, categorical=categorical) for file, part in zip(files, parts)]
         people: list[str] | None = None
         if self.people is not None:
-            bounded = [self.people.bounded(part, contents) for part in parts]
-            parts, people = [part for part, _ in bounded], [person for _, owners in bounded for person in owners]
+            tables, owners = zip(*(self.people.bounded(part, contents) for part in parts))
+            parts, people = [*tables], [*chain.from_iterable(owners)]
         if self.test_path is not None:
             return pd.concat(parts, ignore_index=True), self.split(people=people, held_out=len(parts[1]))
         return parts[0], self.split(people=people)

@@ -338,18 +338,21 @@ def sample_form(
     `csv` is the type of values of a csv file, which has no schema, and of columns in memory whose type is not public; `label`
     the column of classes, whose names say its type, `categories` the names of values by column.
     """
-    classes = (categories or {}).get(label or "", ())
+    categories = categories or {}
+    classes = categories.get(label or "", ())
+
+    def untyped(name: str | int | None) -> str:
+        return natural(classes) if name == label else csv
+
     if isinstance(path, InMemory):
         form, orders = path.form, path.orders
         own = form.names if len(form.types) == len(form.names) else [None] * len(form.types)
-        types = tuple(dtype or (natural(classes) if name == label else csv) for name, dtype in zip(own, form.types))
-        form = replace(form, types=types)
-        categories = {name: _in_order(values, orders.get(name, ())) for name, values in (categories or {}).items()}
+        form = replace(form, types=tuple(dtype or untyped(name) for name, dtype in zip(own, form.types)))
+        categories = {name: _in_order(values, orders.get(name, ())) for name, values in categories.items()}
     elif form_of(path) == "npy":
         form = Form(container="numpy", types=(str(read_npy(path, vectors=True).dtype),))
     elif form_of(path) == "csv":
-        types = tuple(natural(classes) if name == label else csv for name in names)
-        form = Form(container="pandas", names=tuple(names), types=types)
+        form = Form(container="pandas", names=tuple(names), types=tuple(map(untyped, names)))
     else:
         table = parquet_schema(path).empty_table().to_pandas(ignore_metadata=True)
         form = Form(container="pandas", names=tuple(map(str, table.columns)), types=tuple(map(str, table.dtypes)))
@@ -684,17 +687,23 @@ def read_excel(path: str | Path) -> InMemory:
             book = load_workbook(file, read_only=True, data_only=True)
         except (BadZipFile, KeyError, ValueError, OSError, TypeError):
             raise ValueError(f"{file} cannot be read as Excel: it is damaged, encrypted, or no .xlsx file") from None
-        sheets = [sheet.title for sheet in book.worksheets]
-        chosen = named["sheet"] or (sheets[0] if len(sheets) == 1 else None)
-        if chosen not in sheets:
-            raise ValueError(f"{file} has the sheets {', '.join(sheets)}; name one of them, as {file}::{sheets[0]}")
+        sheet = _sheet(book, file, named["sheet"])
         try:
-            found = [[_value(cell) for cell in row] for row in book[chosen].iter_rows()]
+            found = [[_value(cell) for cell in row] for row in sheet.iter_rows()]
         except (KeyError, ValueError, TypeError, OverflowError):
             raise ValueError(f"{file} has a cell that cannot be read") from None
         finally:
             book.close()
     return _table(str(path), found)
+
+
+def _sheet(book: Any, file: Path, name: str | None) -> Any:
+    """The sheet of this name, None: the only one."""
+    sheets = [sheet.title for sheet in book.worksheets]
+    chosen = name or (sheets[0] if len(sheets) == 1 else None)
+    if chosen not in sheets:
+        raise ValueError(f"{file} has the sheets {', '.join(sheets)}; name one of them, as {file}::{sheets[0]}")
+    return book[chosen]
 
 
 def _value(cell: Any) -> Any:
@@ -705,22 +714,19 @@ def _value(cell: Any) -> Any:
 
 
 def _table(name: str, found: list[list[Any]]) -> InMemory:
-    rows = [row for row in found if any(value is not None for value in row)]
-    if not rows:
+    filled = [row for row in found if any(value is not None for value in row)]
+    if not filled:
         raise ValueError(f"{name} is empty: its sheet has no row")
-    names, width = rows[0], max(map(len, rows))
-    names = names + [None] * (width - len(names))
-    rows = [row + [None] * (width - len(row)) for row in rows[1:]]
-    values = dict[str, pd.Series]()
-    for i, column in enumerate(names):
-        cells = pd.Series([row[i] for row in rows], dtype=object)
-        if column is None and not cells.notna().any():
-            continue
+    width, values = max(map(len, filled)), dict[str, pd.Series]()
+    rows = [[*row, *[None] * (width - len(row))] for row in filled]
+    for i, (column, *cells) in enumerate(zip(*rows)):
         if column is None:
-            raise ValueError(f"{name} has no name in column {i + 1} of its first row; write one")
+            if cells.count(None) < len(cells):
+                raise ValueError(f"{name} has no name in column {i + 1} of its first row; write one")
+            continue
         if str(column) in values:
-            count = [str(other) for other in names].count(str(column))
+            count = [*map(str, rows[0])].count(str(column))
             raise ValueError(f"{name} has {count} columns called {str(column)!r}: their names must differ")
-        values[str(column)] = cells
+        values[str(column)] = pd.Series(cells, dtype=object)
     made = in_memory(pd.DataFrame(values))
     return InMemory(name, made.content, made.form, types=made.types, own_types=made.own_types)

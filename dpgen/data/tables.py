@@ -1,12 +1,15 @@
 """Mixed tables - categories, numbers, dates and gaps - as codes of a public schema, and their files."""
 
+from __future__ import annotations
+
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from functools import partial
+from itertools import starmap
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -19,8 +22,6 @@ from dpgen.columns.fields import BinnedField, CategoryField, DensityField, Field
 from dpgen.columns.writings import writing_of
 from dpgen.columns.writings.table import DIGITS, TRUTHS
 from dpgen.containers import Form, InMemory, in_memory
-from dpgen.data.batches import EngineBatches, KeptCodes, SparkCodes, frames
-from dpgen.data.engines import EngineTable, open_table
 from dpgen.data.raw_tables import (
     Chosen,
     Dates,
@@ -39,6 +40,10 @@ from dpgen.data.split import People, Split, SplitOptions
 from dpgen.data.table_files import MISSING, form_of, header, in_engine, name_of, sample_form, table_path
 from dpgen.facts import Fact, Said
 from dpgen.schema import Schema
+
+if TYPE_CHECKING:
+    from dpgen.data.batches import KeptCodes, SparkCodes
+    from dpgen.data.engines import EngineTable
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -129,15 +134,7 @@ def load_table(
         drop: columns that are not released, and cost nothing.
         engine: DuckDB reads a single file, too, which is larger than memory.
     """
-    if path is not None:
-        source = table_path(path, delimiter, encoding)
-    elif delimiter is not None or encoding is not None or engine:
-        raise ValueError("path is None: delimiter, encoding and engine must be left out, for they are of a file")
-    elif schema is not None:
-        shown = "given" if isinstance(schema, dict) else repr(str(schema))
-        raise ValueError(f"path is None and schema is {shown}; path must name the table that the schema describes")
-    else:
-        source, schema = simulated_visits(), dict(VISITS)
+    source, schema = _source(path, schema, delimiter, encoding, engine)
     far = in_engine(source, engine)
     options = SplitOptions.of(test_fraction, test_path, split_key, engine=far, missing=None, people=people)
     chosen = Chosen(target, key, dates, columns, drop or ())
@@ -150,6 +147,20 @@ def load_table(
         made = partial(_table_of, source, name)
         return load_raw(source, dict(declared), options, name=name, table_of=made)
     return _of_schema(source, name, declared, options, unit)
+
+
+def _source(
+    path: str | None, schema: dict[str, Any] | str | None, delimiter: str | None, encoding: str | None, engine: bool
+) -> tuple[str, dict[str, Any] | str | None]:
+    """The table and its schema; without a path simulated visits with their own."""
+    if path is not None:
+        return table_path(path, delimiter, encoding), schema
+    if delimiter is not None or encoding is not None or engine:
+        raise ValueError("path is None: delimiter, encoding and engine must be left out, for they are of a file")
+    if schema is not None:
+        shown = "given" if isinstance(schema, dict) else repr(str(schema))
+        raise ValueError(f"path is None and schema is {shown}; path must name the table that the schema describes")
+    return simulated_visits(), dict(VISITS)
 
 
 def _of_schema(source: str, name: str, declared: Descriptor, options: SplitOptions, unit: str | None) -> Table:
@@ -188,6 +199,9 @@ def _wanted(names: Sequence[str], schema: Schema) -> list[str]:
 
 def _in_engine(path: str, schema: dict[str, Any] | str | None, people: People | None, chosen: Chosen) -> Table | RawTable:
     """A table that an engine reads."""
+    from dpgen.data.batches import EngineBatches  # here and below: data in memory need no engine
+    from dpgen.data.engines import open_table
+
     missing = MISSING if schema is None else descriptor_of(schema).get("missingValues", [""])
     opened = open_table(path, text=None, missing=missing)
     unit = None if people is None else people.column
@@ -230,47 +244,61 @@ def form_of_samples(
 
     `times` are type and format of dates that the schema has no field of.
     """
-    declared, of_texts = types_of(source), source.of_texts if isinstance(source, EngineTable) else form_of(source) == "csv"
-    if isinstance(source, EngineTable):
+    declared, of_texts = types_of(source), form_of(source) == "csv" if isinstance(source, str) else source.of_texts
+    if not isinstance(source, str):
         source = InMemory(source.name, source.schema.empty_table(), source.form(source.schema.names))
-    categories = {field.name: tuple(map(str, field.values)) for field in schema.fields if isinstance(field, CategoryField)}
-    form = sample_form(source, names, categories={name: categories[name] for name in names if name in categories})
+    named = {name: schema.by_name.get(name) for name in names}
+    categories = {name: tuple(map(str, own.values)) for name, own in named.items() if isinstance(own, CategoryField)}
+    form = sample_form(source, names, categories=categories)
     dtypes = form.types * (len(form.names) if len(form.types) == 1 else 1)
     native = _STAMP if form.container in ("pandas", "series") else ""
-    found = []
-    for name, dtype in zip(form.names, dtypes):
-        field, own = schema.by_name.get(str(name)), declared[str(name)]
-        if field is None and (of_time := (times or {}).get(str(name))):
-            found.append(_dtype_of_time(*of_time, own, dtype, of_texts=of_texts, native=native))
-        else:
-            found.append(_dtype_of(field, own, dtype, of_texts=of_texts, native=native))
-    return replace(form, types=tuple(found))
+    columns = ((str(name), _Column(declared[str(name)], dtype, of_texts, native)) for name, dtype in zip(form.names, dtypes))
+    return replace(form, types=tuple(starmap(partial(_dtype_of, schema, times or {}), columns)))
 
 
-def _dtype_of_time(kind: str, format: str, declared: str, dtype: str, *, of_texts: bool, native: str) -> str:
-    """The dtype of dates without a field, as `_dtype_of`."""
-    if dtype and not re.search("str|object", dtype):
-        return dtype
-    if declared.startswith("date"):
-        return f"{dtype}[date]"
-    if format and not declared.startswith("timestamp") and writing_of(format) is not None:
-        return f"str[={format};0]"
-    return f"{dtype or 'str'}[{format or _ISO[kind]}]" if dtype or format or of_texts else native
+class _Column(NamedTuple):
+    """A column of samples: its `declared` type, its `dtype`, whether all values came as texts, and the dtype of other times."""
+
+    declared: str
+    dtype: str
+    of_texts: bool
+    native: str
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it may hold texts."""
+        return not self.dtype or re.search("str|object", self.dtype) is not None
+
+    def of_dates(self, kind: str, form: str, *, stated: bool) -> str:
+        """The dtype of dates, which are written in this form, "": by ISO 8601; `stated`: a schema says how."""
+        if self.declared.startswith("date"):
+            return f"{self.dtype}[date]"
+        return f"{self.dtype or 'str'}[{form or _ISO[kind]}]" if self.dtype or stated or self.of_texts else self.native
 
 
-def _dtype_of(field: Field | None, declared: str, dtype: str, *, of_texts: bool, native: str) -> str:
-    """The dtype of a column of samples, of the `declared` type; `native` is that of times which were no texts."""
-    open_or_text = not dtype or bool(re.search("str|object", dtype))
-    if dtype == "object" and declared.startswith("decimal"):
+def _dtype_of(schema: Schema, times: Mapping[str, tuple[str, str]], name: str, column: _Column) -> str:
+    """The dtype of a column of samples."""
+    field = schema.by_name.get(name)
+    if field is None and name in times:
+        return _dtype_of_time(*times[name], column)
+    if column.dtype == "object" and column.declared.startswith("decimal"):
         return "object[decimal]"
-    if written := _written(field, declared):
-        return written if open_or_text else dtype
-    if not (isinstance(field, BinnedField) and field.of_dates and open_or_text):
-        return dtype
-    if declared.startswith("date"):
-        return f"{dtype}[date]"
-    as_text = bool(dtype or field.format or of_texts)
-    return f"{dtype or 'str'}[{field.written_as or _ISO[field.type]}]" if as_text else native
+    if not column.is_open:
+        return column.dtype
+    if written := _written(field, column.declared):
+        return written
+    if not isinstance(field, BinnedField) or not field.of_dates:
+        return column.dtype
+    return column.of_dates(field.type, field.written_as, stated=bool(field.format))
+
+
+def _dtype_of_time(kind: str, form: str, column: _Column) -> str:
+    """The dtype of dates without a field."""
+    if not column.is_open:
+        return column.dtype
+    if form and not column.declared.startswith(("date", "timestamp")) and writing_of(form) is not None:
+        return f"str[={form};0]"
+    return column.of_dates(kind, form, stated=bool(form))
 
 
 def _written(field: Field | None, own: str) -> str:
@@ -282,13 +310,19 @@ def _written(field: Field | None, own: str) -> str:
         return f"str[={words};0]"
     if writing_of(field.written_as) is None:
         return ""
-    step = "0.01" if field.type == "number" else "1"
+    return f"{'Int64' if field.written_as in DIGITS else 'str'}[={field.written_as};{_decimals(field)}]"
+
+
+def _decimals(field: Field) -> int:
+    """Decimal places of the values of a field."""
+    if field.type != "number":
+        return 0
+    step = "0.01"
     if isinstance(field, NumberField):
         step = field.grid.resolution
     elif isinstance(field, DensityField):
         step = str(field.axis.rounding().get("dpgen:rounding", step))
-    decimals = max(0, -int(Decimal(step).normalize().as_tuple().exponent)) if field.type == "number" else 0
-    return f"{'Int64' if field.written_as in DIGITS else 'str'}[={field.written_as};{decimals}]"
+    return max(0, -int(Decimal(step).normalize().as_tuple().exponent))
 
 
 _STAMP = str(pd.to_datetime(pd.Series(["2020-01-01"])).dtype)
@@ -387,6 +421,8 @@ def simulated_visits(n: int = 6000, *, seed: int = 0) -> InMemory:
 
 def _codes(batches: Iterable[pyarrow.RecordBatch], schema: Schema, people: People | None) -> Iterator[npt.NDArray[np.int64]]:
     """Codes of the rows of each batch that are used."""
+    from dpgen.data.batches import frames
+
     for table in frames(batches, people):
         rows = table if people is None else table.drop(columns=people.column)
         codes = schema.encode(rows).numpy()

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +15,6 @@ from torch import Tensor
 
 from dpgen.columns.forms import natural_order, read
 from dpgen.containers import Form, InMemory, natural
-from dpgen.data.engines import EngineTable, open_table
 from dpgen.data.table_files import (
     MISSING_CATEGORY,
     Missing,
@@ -28,6 +27,9 @@ from dpgen.data.table_files import (
     table_path,
 )
 from dpgen.facts import Fact, Said
+
+if TYPE_CHECKING:
+    from dpgen.data.engines import EngineTable
 
 UNIFORM = "uniform"
 """Origin of the prior when no public knowledge is used."""
@@ -403,6 +405,8 @@ def load_events(
     known: dict[str, Any] = {"categories_path": categories_path, "prior_path": prior_path, "missing": missing}
     known["public_path"] = public_path if public_path is None else table_path(public_path, delimiter, encoding)
     if in_engine(path, engine):
+        from dpgen.data.engines import open_table  # here: data in memory need no engine
+
         opened = open_table(path, text=[name for name in columns.wanted if name != columns.weight], missing=[""])
         summed = replace(columns, weight=_SUM)
         read = lambda: named_events(_event_sums(opened, columns, missing), summed, missing, source=opened.name)  # noqa: E731
@@ -424,7 +428,7 @@ def _as_they_came(users: Users, path: str, columns: EventColumns) -> Users:
 _SUM = "sum of weights"
 
 
-def _event_sums(table: EngineTable, columns: EventColumns, missing: Missing) -> pd.DataFrame:
+def _event_sums(table: "EngineTable", columns: EventColumns, missing: Missing) -> pd.DataFrame:
     """Sums of weights by user, category and group; whole numbers, so that no order of rows moves them."""
     rows = table.columns(columns.wanted)
     names = [name for name in columns.wanted if name != columns.weight]
@@ -449,6 +453,12 @@ def _stated_prior(path: str, category: str) -> dict[str, float]:
     return dict(zip(table["category"], table["weight"].tolist()))
 
 
+def _stated_categories(path: str, missing: Missing) -> tuple[str, ...]:
+    """The categories of a file, with that of missing values where these are one."""
+    categories = read_categories(path)
+    return (*categories, MISSING_CATEGORY) if missing == "category" and MISSING_CATEGORY not in categories else categories
+
+
 def _users(
     name: str,
     source: str,
@@ -462,18 +472,15 @@ def _users(
 ) -> Users:
     """Users from the events that `read` returns, and what the options of `load_events` say is known about them."""
     require_one_prior(prior_path, public_path, private_path=source)
-    categories = None if categories_path is None else read_categories(categories_path)
-    if categories is not None and missing == "category" and MISSING_CATEGORY not in categories:
-        categories = (*categories, MISSING_CATEGORY)
+    categories = None if categories_path is None else _stated_categories(categories_path, missing)
     stated = None if prior_path is None else _stated_prior(prior_path, columns.category)
     public = None if public_path is None else read_events(public_path, replace(columns, group=None))
-    events = read()
-    facts: tuple[Fact, ...] = ()
+    events, facts = read(), tuple[Fact, ...]()
     if categories is None and stated is not None:
         categories = tuple(stated)
     elif categories is None:
-        facts = (Fact.READ_CATEGORIES,) if public is None else ()
-        categories = tuple(sorted(set((events if public is None else public)["category"]), key=natural_order))
+        shown, facts = (events, (Fact.READ_CATEGORIES,)) if public is None else (public, ())
+        categories = tuple(sorted(set(shown["category"]), key=natural_order))
     distribution, origin = None, UNIFORM
     if stated is not None:
         distribution, origin = aligned_prior(stated, categories, source=str(prior_path)), f"file {Path(str(prior_path)).name}"

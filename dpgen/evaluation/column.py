@@ -1,8 +1,8 @@
-"""One column of real, held-out and synthetic rows: its distances, quantiles and picture."""
+"""One column of real, held-out and synthetic rows: how it is read, its distances, quantiles and picture."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +25,50 @@ Reals = npt.NDArray[np.float64]
 
 _QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 _BINS, _LISTED, _SPIKES, _DRAWN = 10, 30, 3, 2000
+READ = 0.9
+"""Share of the values of a column of people or rows from which on it holds numbers, or dates."""
 _SHOWN = ("own", "real", "0.45"), ("made", "synthetic", "C0")  # parts of a picture, their names and colours
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """The way in which a column is read as numbers, or as dates in seconds since 1970 (`kind`: number or datetime)."""
+
+    kind: str
+    form: str = ""
+
+    @classmethod
+    def of(cls, values: pd.Series) -> Numbers | None:
+        """By nine of ten values that are there, plain ones or of one writing; None: they are neither numbers nor dates.
+
+        >>> Numbers.of(pd.Series(["1.5", "2", None])), Numbers.of(pd.Series(["a", "2"]))
+        (Numbers(kind='number', form=''), None)
+        >>> Numbers.of(pd.Series(["31.12.2023"] * 9))
+        Numbers(kind='datetime', form='%d.%m.%Y')
+        """
+        there = values.dropna()
+        if not len(there) or there.dtype.kind == "b":
+            return None
+        return next((way for way in cls._tried(there) if way.reads(there)), None)
+
+    @classmethod
+    def _tried(cls, values: pd.Series) -> Iterator[Numbers]:
+        """The plain ways first, then a writing that most values share."""
+        yield cls("number")
+        if not pd.api.types.is_numeric_dtype(values.dtype):
+            yield cls("datetime")
+        if values.dtype.kind in "OU":
+            kind, form = reading(values.astype(object))
+            if form:
+                yield cls("datetime" if kind in ("date", "datetime") else "number", form)
+
+    def reads(self, values: pd.Series) -> bool:
+        """Whether it reads nine of ten values."""
+        return float(np.isfinite(self.read(values)).mean()) >= READ
+
+    def read(self, values: pd.Series) -> Reals:
+        """The values (n,); NaN for what is none."""
+        return floats(values, self.kind, self.form)
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,14 +168,10 @@ class Column:
     def _distance(self, part: str) -> float:
         """Largest distance of distribution functions of numbers, total variation of other values."""
         one, two = self.values["own"], self.values[part]
-        if not len(one) or not len(two):
-            return float(len(one) != len(two))
-        if not self.numeric:
-            shares = [pd.Series(x).value_counts(normalize=True) for x in (one, two)]
-            return float(shares[0].sub(shares[1], fill_value=0.0).abs().sum() / 2)
-        grid = np.unique(np.concatenate([one, two]))
-        below = [np.searchsorted(np.sort(x), grid, side="right") / len(x) for x in (one, two)]
-        return float(np.abs(below[0] - below[1]).max())
+        if self.numeric or not len(one) or not len(two):
+            return farthest(one, two)
+        shares = [pd.Series(x).value_counts(normalize=True) for x in (one, two)]
+        return float(shares[0].sub(shares[1], fill_value=0.0).abs().sum() / 2)
 
     def _invalid(self, rules: Mapping[str, Any]) -> float:
         """Share of synthetic values that the schema forbids."""
@@ -186,6 +225,24 @@ class Column:
             axes.barh(np.arange(len(listed)) + 0.4 * place, shares, 0.4, label=label, color=colour)
         axes.set_yticks(np.arange(len(listed)) + 0.2, labels=[str(value)[:20] for value in listed], fontsize=8)
         axes.invert_yaxis()
+
+
+def farthest(one: Reals, other: Reals) -> float:
+    """Largest distance of two distribution functions (Kolmogorov, Smirnov); 1 where one has no value.
+
+    >>> farthest(np.array([1.0, 2.0]), np.array([2.0, 3.0])), farthest(np.array([1.0]), np.array([]))
+    (0.5, 1.0)
+    """
+    if not len(one) or not len(other):
+        return float(len(one) != len(other))
+    grid = np.unique(np.concatenate([one, other]))
+    below = [np.searchsorted(np.sort(x), grid, side="right") / len(x) for x in (one, other)]
+    return float(np.abs(below[0] - below[1]).max())
+
+
+def column_of(table: pd.DataFrame, name: str) -> pd.Series:
+    """A column of a table; gaps where a release left it out."""
+    return table[name] if name in table else pd.Series(None, index=table.index, dtype=object)
 
 
 def _kind(values: pd.Series) -> tuple[str, str]:

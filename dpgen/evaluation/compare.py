@@ -9,7 +9,7 @@ listed first. Runs of tables are evaluated by the same code.
 from __future__ import annotations
 
 import html
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from math import comb
@@ -42,7 +42,7 @@ from dpgen.evaluation.scores import (
 from dpgen.facts import Fact, columns_of
 from dpgen.figures import heat_maps, save_drawn
 from dpgen.files import OVERLAYS, write_atomically
-from dpgen.metrics import associations, marginal_errors, train_on_synthetic_auc
+from dpgen.metrics import associations, marginal_errors
 from dpgen.progress import report
 from dpgen.samples import ColumnSamples
 from dpgen.schema import Schema, read_descriptor
@@ -51,6 +51,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from dpgen.metrics.classification import Judge
+
+Further = Callable[[Mapping[str, Column]], Iterable[Score]]
+"""Further scores of the columns of a comparison."""
 
 MOST = 50_000
 """Rows of a table that are compared: more are drawn at random."""
@@ -143,11 +146,12 @@ def in_pairs(columns: pd.DataFrame) -> list[list[str]]:
     parts = {
         name: [n for n in named if n.startswith(f"{name}, ")] for name in named if ", " not in name and name != "quantiles"
     }
-    rows = [list(parts)]
-    for row in named.to_dict("records"):
-        beside = {name: [f"{n.rpartition(', ')[2]} {text(row[n])}" for n in own if text(row[n])] for name, own in parts.items()}
-        rows.append([text(row[name]) + (f" ({'; '.join(own)})" if own else "") for name, own in beside.items()])
-    return rows
+
+    def cell(row: Mapping[Hashable, Any], name: str) -> str:
+        beside = "; ".join(f"{n.rpartition(', ')[2]} {text(row[n])}" for n in parts[name] if text(row[n]))
+        return text(row[name]) + f" ({beside})" * bool(beside)
+
+    return [list(parts), *([cell(row, name) for name in parts] for row in named.to_dict("records"))]
 
 
 def compare(
@@ -198,17 +202,25 @@ def compare(
     first, second = _table(real, "real"), _table(synthetic, "synthetic")
     names = _common(first, second, wished)
     held = None if holdout is None else _holdout(holdout, names)
-    more: list[Callable[..., Iterable[Score]]] = []
+    more = [*_attacks(attacks, held, epsilon, delta, seed), *_quality(sdmetrics)]
+    found = compared(first[names], held, second[names], schema=described, target=wished, seed=seed, more=more)
+    return replace(found, left_out=tuple(sorted({*first.columns, *second.columns} - {*names})))
+
+
+def _attacks(attacks: bool, held: Any, epsilon: float | None, delta: float, seed: int) -> Iterator[Further]:
+    """Scores of attacks, where they or their bound are asked for."""
     if attacks or epsilon is not None or delta:
         from dpgen.evaluation.attacks import attack_of  # here, because few comparisons attack
 
-        more.append(attack_of(attacks, held, epsilon, delta, seed))
+        yield attack_of(attacks, held, epsilon, delta, seed)
+
+
+def _quality(sdmetrics: bool) -> Iterator[Further]:
+    """Scores of SDMetrics' report, where it is asked for."""
     if sdmetrics:
         from dpgen.evaluation.quality import of_table, report_class
 
-        more.append(partial(of_table, report_class("single_table")))
-    found = compared(first[names], held, second[names], schema=described, target=wished, seed=seed, more=more)
-    return replace(found, left_out=tuple(sorted({*first.columns, *second.columns} - {*names})))
+        yield partial(of_table, report_class("single_table"))
 
 
 def _common(real: pd.DataFrame, synthetic: pd.DataFrame, target: str | None) -> list[str]:
@@ -268,7 +280,7 @@ def compared(
     target: str | None,
     seed: int,
     most: int = MOST,
-    more: Sequence[Callable[[Mapping[str, Column]], Iterable[Score]]] = (),
+    more: Sequence[Further] = (),
 ) -> Comparison:
     """Comparison of tables with the same columns, and of real rows that were held out before; None: a part of them is.
 
@@ -278,8 +290,7 @@ def compared(
     parts = _parts(real, held, synthetic, rng)
     columns, frame = _by_column(parts, schema)
     rules = broken_rules({name: columns[name].known for name in parts["own"].columns})
-    alone = tuple(name for name, column in columns.items() if name != target and column.names_rows)
-    columns = {name: column for name, column in columns.items() if name not in alone} or columns
+    columns, alone = _together(columns, target)
     codes = {part: np.stack([column.codes[part] for column in columns.values()], axis=1) for part in parts}
     scores = [*_prediction_scores(codes, columns, target, seed, most), *_joint_scores(codes, columns, seed)]
     scores += _copies(columns, rng)
@@ -287,6 +298,12 @@ def compared(
     both = {label: torch.from_numpy(codes[part]) for part, label in (("own", "real"), ("made", "synthetic"))}
     pictures = {name: partial(column.picture, name) for name, column in columns.items()}
     return Comparison(scores, frame, rules, pictures, partial(_associations_picture, both, list(columns)), alone=alone)
+
+
+def _together(columns: dict[str, Column], target: str | None) -> tuple[dict[str, Column], tuple[str, ...]]:
+    """Columns that scores of several look at, all where there is no such one, and those that they leave out: they name rows."""
+    alone = tuple(name for name, column in columns.items() if name != target and column.names_rows)
+    return {name: column for name, column in columns.items() if name not in alone} or columns, alone
 
 
 def _holdout(data: Any, names: Sequence[str]) -> pd.DataFrame:
@@ -342,6 +359,8 @@ def _prediction_scores(
     rows, place = {part: torch.from_numpy(found) for part, found in codes.items()}, list(columns).index(target)
     if len(rows["held"][:, place].unique()) < 2:
         return
+    from dpgen.metrics import train_on_synthetic_auc  # here, because few tables have a target
+
     judges: tuple[tuple[Judge, str], ...] = (("boosting", "gradient boosting"), ("logistic", "logistic regression"))
     options: dict[str, Any] = {
         "sizes": [column.size for column in columns.values()],

@@ -235,10 +235,8 @@ class Drift:
     @classmethod
     def between(cls, first: Night, second: Night) -> Drift:
         """The changes from one night to another one."""
-        both = [name for name in first.columns if name in second.columns]
-        kinds = {name: [_kind(night.columns[name].field) for night in (first, second)] for name in both}
-        others = {name: f"{old}, now {new}" for name, (old, new) in kinds.items() if old != new}
-        alike = [name for name in both if name not in others]
+        others = _other_types(first, second)
+        alike = [name for name in first.columns if name in second.columns and name not in others]
         sets = sum(len(night.columns[name].sets) for name in alike for night in (first, second))
         level = float(np.log((2 * sets + 2) / FALSE_ALARMS))  # each is looked at twice at most
         found = [_strongest(name, first, second, level) for name in alike]
@@ -292,6 +290,13 @@ class Drift:
         }
         mark = "By released counts alone: this page may be published."
         return write_page(Path(path), html.escape(title), drawn, table, mark=mark)
+
+
+def _other_types(first: Night, second: Night) -> dict[str, str]:
+    """Columns that have another type in each night, and both types in words."""
+    both = [name for name in first.columns if name in second.columns]
+    kinds = {name: [_kind(night.columns[name].field) for night in (first, second)] for name in both}
+    return {name: f"{old}, now {new}" for name, (old, new) in kinds.items() if old != new}
 
 
 def _kind(field: Field) -> str:

@@ -20,19 +20,28 @@ from dpgen.data.kinds import PACKAGE
 from dpgen.data.linked import LinkedTables, arranged, load_linked
 from dpgen.data.links import linked_package
 from dpgen.data.table_files import read_table
-from dpgen.evaluation.column import Column
+from dpgen.evaluation.column import Column, Numbers, column_of
 from dpgen.evaluation.rules import BROKEN, WORTH
 from dpgen.evaluation.scores import HELD_OUT, Evaluation, Score, metrics_markdown, table_of, write_page
-from dpgen.evaluation.successive import Found, successive_rules, successive_scores
-from dpgen.evaluation.timelines import LinkedFrames, Numbers, pictures_of, timeline_scores
+from dpgen.evaluation.timelines import (
+    NO_LINK,
+    Found,
+    LinkedFrames,
+    pictures_of,
+    successive_rules,
+    successive_scores,
+    timeline_scores,
+)
 from dpgen.figures import heat_maps, save_drawn
 from dpgen.metrics import associations
 from dpgen.progress import report
 from dpgen.schema import nearest
-from dpgen.systems.relational.sums import SPANS, Branch, Histories, Integers, Reals, Shape, instances, place_of
+from dpgen.systems.relational.sums import SPANS, Block, Branch, Histories, Integers, Reals, Shape, instances, place_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+    from dpgen.samples import LinkedSamples
 
 NAMED = {
     "people": "error of people's pairs of columns (total variation)",
@@ -41,7 +50,6 @@ NAMED = {
     "pair": "error of pairs of two rows of a person",
     "next": "error of pairs of successive rows",
 }
-NO_LINK = "rows dealt to people at random"
 _MOST = 20_000
 _TIMES, _MORE = 3.0, 0.002  # by which more synthetic people than real ones break a rule that is listed
 
@@ -54,20 +62,34 @@ def evaluate(release: Any, data: LinkedTables, *, seed: int) -> Evaluation:
     there is nothing to compare.
     """
     report(0.0, "sample")
-    samples = release.samples(max(1, min(release.size, _MOST)), random_state=seed)
-    released: dict[str, Callable[[], bytes]] = {
-        f"synthetic/{name}": partial(bytes, content) for name, content in samples.package().items()
-    }
-    for number, table in enumerate(release.shown["rows"], 1):
-        data = data.bounded(number, table["most"])
-    if data.n > _MOST or not all(isinstance(table.rows, pd.DataFrame) for table in data.tables[:1]):
-        data = data.some(np.random.default_rng(seed).permutation(data.n) < _MOST)
+    samples, released = _drawn(release, seed)
+    data = _compared(release, data, seed)
     if data.n < 4 or any(not t.starts[-1] or not len(samples.tables[t.name]) for t in data.tables):
         return Evaluation([], released=released)
     report(0.3, "evaluate")
     made = data.alike(samples.restored())
     pictures = {name: partial(save_drawn, draw) for name, draw in drawn(_beside("private", data, made)).items()}
     return Evaluation(_scored(data, made, seed), released=released, pictures=pictures)
+
+
+def unscored(release: Any, *, seed: int) -> Evaluation:
+    """The synthetic tables alone."""
+    return Evaluation([], released=_drawn(release, seed)[1])
+
+
+def _drawn(release: Any, seed: int) -> tuple[LinkedSamples, dict[str, Callable[[], bytes]]]:
+    """Synthetic tables, of at most `_MOST` people, and their files."""
+    samples: LinkedSamples = release.samples(max(1, min(release.size, _MOST)), random_state=seed)
+    return samples, {f"synthetic/{name}": partial(bytes, content) for name, content in samples.package().items()}
+
+
+def _compared(release: Any, data: LinkedTables, seed: int) -> LinkedTables:
+    """The people who are compared, at most `_MOST` in memory, with as many rows as the release has used."""
+    for number, table in enumerate(release.shown["rows"], 1):
+        data = data.bounded(number, table["most"])
+    if data.n <= _MOST and all(isinstance(table.rows, pd.DataFrame) for table in data.tables[:1]):
+        return data
+    return data.some(np.random.default_rng(seed).permutation(data.n) < _MOST)
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,11 +125,6 @@ class LinkedComparison:
         return write_page(Path(path), "Real and synthetic people and their rows", pictures, self._repr_html_(), first=first)
 
 
-def compared(real: Path, synthetic: Path, *, seed: int, **options: Any) -> list[Score]:
-    """The scores of `comparison`."""
-    return comparison(real, synthetic, seed=seed, **options).scores
-
-
 def comparison(
     real: Path,
     synthetic: Path,
@@ -133,7 +150,7 @@ def comparison(
         data = replace(data, test=_alike(data, real, holdout))
     found = _beside_real(data, _alike(data, real, synthetic), seed)
     scores = [*found.scores, *([] if attack is None else attack(people_columns(data, found.made)))]
-    scores += [] if quality is None else quality(real, synthetic, holdout, column=Column.of, held_out=HELD_OUT, seed=seed)
+    scores += [] if quality is None else quality(real, synthetic, holdout, seed=seed)
     found = replace(found, scores=scores)
     if out is not None:
         found.save(out, first=told)
@@ -179,10 +196,12 @@ def people_columns(data: LinkedTables, made: LinkedTables) -> Mapping[str, Colum
     """Columns of private people, of those for evaluation and of synthetic ones, as attacks see them, see `by_person`."""
     from dpgen.evaluation.attacks import LEAST
 
-    if data.test is None or data.test.n < LEAST:
-        raise ValueError(f"holdout has {0 if data.test is None else data.test.n} people; attacks need at least {LEAST}")
+    n = 0 if data.test is None else data.test.n
+    if n < LEAST:
+        raise ValueError(f"holdout has {n} people; attacks need at least {LEAST}")
     if not made.n:
         raise ValueError("synthetic has no people; attacks need 1")
+    assert data.test is not None
     parts = {part: by_person(tables, data) for part, tables in (("own", data), ("held", data.test), ("made", made))}
     found = {name: Column.of({part: frame[name] for part, frame in parts.items()}) for name in parts["own"]}
     return {name: column for name, column in found.items() if not column.names_rows} or found
@@ -259,12 +278,6 @@ def _beside(label: str, data: LinkedTables, made: LinkedTables) -> Mapping[str, 
     return {label: data, **held, "synthetic": made}
 
 
-def unscored(release: Any, *, seed: int) -> Evaluation:
-    """The synthetic tables alone."""
-    samples = release.samples(max(1, min(release.size, _MOST)), random_state=seed)
-    return Evaluation([], released={f"synthetic/{name}": partial(bytes, made) for name, made in samples.package().items()})
-
-
 def coder(data: LinkedTables) -> tuple[Shape, Callable[[LinkedTables], Histories]]:
     """The shape of tables in at most 12 groups of values of each column, and how linked tables become codes of it.
 
@@ -282,12 +295,12 @@ def coder(data: LinkedTables) -> tuple[Shape, Callable[[LinkedTables], Histories
     orders, groups, sizes = list[list[str]](), list[list[Any]](), list[tuple[int, ...]]()
     branches = list[Branch]()
     for number, frame in enumerate(data.frames):
-        spans = {name: data.tables[number - 1].spans.get(name, "all") if number else "all" for name in frame}
-        orders.append([name for span in SPANS for name in frame if spans[name] == span])
+        table = data.tables[number - 1] if number else None
+        spans = {name: "all" if table is None else table.spans.get(name, "all") for name in frame}
+        orders.append(sorted(frame, key=lambda name: SPANS.index(spans[name])))
         groups.append([coder_of(number, name, frame) for name in orders[-1]])
         sizes.append(tuple(size for _, size in groups[-1]))
-        if number:
-            table = data.tables[number - 1]
+        if table is not None:
             own, count = tuple(spans[name] for name in orders[-1]), orders[table.parent].index(table.count)
             branches.append(Branch(sizes[-1], own, table.most, table.parent, count))
 
@@ -310,15 +323,20 @@ def errors(real: Histories, other: Histories, shape: Shape) -> Mapping[str, floa
             continue
         (above, _), (number, _) = place_of(left), place_of(right)
         named = kind if number < 2 else f"{kind} {above} {number}" if kind == "both" else f"{kind} {number}"
-        both = [instances(data, shape, block) for data in (real, other)]
-        sizes = shape.sizes(left), shape.sizes(right)
-        same = kind in ("people", "row") and left == right
-        for i, size in enumerate(sizes[0]):
-            for j in range(i + 1 if same else 0, len(sizes[1])):
-                cells = [np.bincount(x.left[:, i] * sizes[1][j] + x.right[:, j], minlength=size * sizes[1][j]) for x in both]
-                laws = [cell / max(1, cell.sum()) for cell in cells]
-                found.setdefault(named, []).append(0.5 * float(np.abs(laws[0] - laws[1]).sum()))
-    return {kind: float(np.mean(values)) for kind, values in found.items()}
+        found.setdefault(named, []).extend(_variations(real, other, shape, block))
+    return {kind: float(np.mean(values)) for kind, values in found.items() if values}
+
+
+def _variations(real: Histories, other: Histories, shape: Shape, block: Block) -> Iterator[float]:
+    """Total variation distances of the tables of two columns of one block."""
+    kind, left, right = block
+    both = [instances(data, shape, block) for data in (real, other)]
+    same = kind in ("people", "row") and left == right
+    for i, size in enumerate(shape.sizes(left)):
+        for j, beside in [*enumerate(shape.sizes(right))][i + 1 if same else 0 :]:
+            cells = [np.bincount(x.left[:, i] * beside + x.right[:, j], minlength=size * beside) for x in both]
+            laws = [cell / max(1, cell.sum()) for cell in cells]
+            yield 0.5 * float(np.abs(laws[0] - laws[1]).sum())
 
 
 def without_link(data: Histories, shape: Shape, seed: int) -> Histories:
@@ -360,11 +378,6 @@ def associations_across(parts: Mapping[str, LinkedFrames]) -> Figure:
     return figure
 
 
-def column_of(table: pd.DataFrame, name: str) -> pd.Series:
-    """A column of a table; gaps where a release left it out."""
-    return table[name] if name in table else pd.Series(None, index=table.index, dtype=object)
-
-
 def groups_of(private: pd.Series) -> tuple[Callable[[pd.Series], Integers], int]:
     """A function from values of a column to groups, by its private values, and their number; gaps are the last one."""
     if (way := Numbers.of(private)) is not None:
@@ -386,6 +399,10 @@ def groups_of(private: pd.Series) -> tuple[Callable[[pd.Series], Integers], int]
 
 # -- rules between people and their rows -------------------------------------------------------------------------------
 
+Check = Callable[[LinkedTables, Any], npt.NDArray[np.bool_]]
+"""Which people (n,) break a rule; those of another order, where one is given, have the values of people, or dates of rows."""
+_SIDES = ((1, "before"), (-1, "after"))
+
 
 def broken_across(data: LinkedTables, made: LinkedTables) -> list[Score]:
     """Shares of synthetic people who break rules that hold for the real ones, of those who break more, the worst first.
@@ -404,74 +421,83 @@ def broken_across(data: LinkedTables, made: LinkedTables) -> list[Score]:
             own, dealt = float(check(data, None).mean()), float(check(data, other).mean())
             synthetic = float(check(made, None).mean())
             if own <= BROKEN and dealt >= WORTH and synthetic > _TIMES * own + _MORE:
-                found.append(
-                    Score(f"people who break: {name}", synthetic, real=own, chance=dealt, better="lower", baseline=NO_LINK)
-                )
+                called = f"people who break: {name}"
+                found.append(Score(called, synthetic, real=own, chance=dealt, better="lower", baseline=NO_LINK))
     return sorted(found, key=lambda score: -score.value)
 
 
-Check = Callable[[LinkedTables, Any], npt.NDArray[np.bool_]]
-
-
 def _checks(data: LinkedTables, made: LinkedTables, number: int) -> Iterator[tuple[str, Check]]:
-    """Rules that may hold between people and a table, of columns that synthetic ones have, too, and the check of each.
-
-    A check says which people (n,) break the rule, whose values are in another order.
-    """
-    table = data.tables[number - 1]
-    pairs = [(data.frames[i], made.frames[i]) for i in (0, number)]
-    people, rows = (own[[name for name in own if name in other]] for own, other in pairs)
+    """Rules that may hold between people and a table, of columns that synthetic ones have, too, and the check of each."""
+    table, people, rows = data.tables[number - 1], _common(data, made, 0), _common(data, made, number)
     of_rows = {name: Numbers.of(rows[name]) for name in rows if name not in table.spans}
-    for name in [name for name in people if name not in {t.count for t in data.tables}]:
+    for name in people.drop(columns=[table.count for table in data.tables], errors="ignore"):
         way = Numbers.of(people[name])
         if name in rows:
             yield f"{table.name}.{name} is {data.names[0]}.{name}", partial(_copy, number=number, name=name)
-        if way is not None and way.kind == "datetime":
-            yield from _in_order(data, number, name, way)
-        if way is not None and way.kind == "number":
-            yield from _sums(data, number, name, way, of_rows)
+        if way is not None:
+            values = partial(_people, name=name, way=way)
+            numeric = way.kind == "number"
+            yield from _sums(data, number, name, values, of_rows) if numeric else _in_order(data, number, name, values)
 
 
-def _in_order(data: LinkedTables, number: int, name: str, way: Numbers) -> Iterator[tuple[str, Check]]:
+def _common(data: LinkedTables, made: LinkedTables, number: int) -> pd.DataFrame:
+    """Columns of a table, or of people, that synthetic ones have, too."""
+    own, other = data.frames[number], made.frames[number]
+    return own[[name for name in own if name in other]]
+
+
+def _in_order(data: LinkedTables, number: int, name: str, values: Callable[..., Reals]) -> Iterator[tuple[str, Check]]:
     """Rules of a date of people and the time of rows."""
     table = data.tables[number - 1]
     if table.order is not None and dated(table.order[1]):
-        for sign, word in ((1, "before"), (-1, "after")):
+        for sign, word in _SIDES:
             said = f"{table.name}.{table.order[0]} not {word} {data.names[0]}.{name}"
-            yield said, partial(_order, number=number, name=name, way=way, sign=sign)
+            yield said, partial(_order, number=number, values=values, sign=sign)
 
 
 def _sums(
-    data: LinkedTables, number: int, name: str, way: Numbers, of_rows: Mapping[str, Numbers | None]
+    data: LinkedTables, number: int, name: str, values: Callable[..., Reals], of_rows: Mapping[str, Numbers | None]
 ) -> Iterator[tuple[str, Check]]:
     """Rules of a number of people that is the sum of one of rows."""
-    for part, own in of_rows.items():
-        if own is not None and own.kind == "number":
-            check = partial(_sum, number=number, name=name, way=way, part=part, way_of_part=own)
+    for part, way in of_rows.items():
+        if way is not None and way.kind == "number":
+            check = partial(_sum, number=number, values=values, part=part, way=way)
             yield f"{data.names[0]}.{name} is the sum of {data.tables[number - 1].name}.{part}", check
 
 
 def _within(data: LinkedTables, made: LinkedTables, number: int) -> Iterator[tuple[str, Check]]:
     """Rules of the dates of a row and its own time."""
-    table, other = data.tables[number - 1], made.frames[number]
+    table, rows = data.tables[number - 1], _common(data, made, number)
     if table.order is None or not dated(table.order[1]):
         return
-    for name in [name for name in data.frames[number] if name in other and name not in {*table.in_time, *table.made}]:
-        way = Numbers.of(data.frames[number][name])
+    of_row, time = partial(_of_row, number=number), f"{table.name}.{table.order[0]}"
+    for name in rows.drop(columns=[*table.in_time, *table.made], errors="ignore"):
+        way = Numbers.of(rows[name])
         if way is not None and way.kind == "datetime":
-            for sign, word in ((1, "before"), (-1, "after")):
-                check = partial(_of_row, number=number, name=str(name), way=way, sign=sign)
-                yield f"{table.name}.{name} not {word} {table.name}.{table.order[0]}", check
-    for own in [own for own in table.distances if own.made in other]:
-        check = partial(_of_row, number=number, name=own.made, way=None, sign=own.sign)
-        yield f"{table.name}.{own.column} not {'before' if own.sign > 0 else 'after'} {table.name}.{table.order[0]}", check
+            for sign, word in _SIDES:
+                yield f"{table.name}.{name} not {word} {time}", partial(of_row, name=str(name), way=way, sign=sign)
+    for own in table.distances:
+        if own.made in rows:
+            word = dict(_SIDES)[1 if own.sign > 0 else -1]
+            yield f"{table.name}.{own.column} not {word} {time}", partial(of_row, name=own.made, way=None, sign=own.sign)
+
+
+def _owner(data: LinkedTables, number: int) -> Integers:
+    """The person of each row of a table (r,)."""
+    owner = np.arange(data.n)
+    for place in data.path(number):
+        owner = np.repeat(owner, np.diff(data.tables[place - 1].starts))
+    return owner
+
+
+def _people(data: LinkedTables, other: Any, *, name: str, way: Numbers) -> Reals:
+    """Numbers of people (n,), in another order where one is given."""
+    values = way.read(data.frames[0][name])
+    return values if other is None else values[other]
 
 
 def _of_row(data: LinkedTables, other: Any, *, number: int, name: str, way: Numbers | None, sign: int) -> npt.NDArray[np.bool_]:
     """Who has a row of which a date, or a time `name` from the row on where there is no `way`, is on the wrong side."""
-    owner = np.arange(data.n)
-    for place in data.path(number):
-        owner = np.repeat(owner, np.diff(data.tables[place - 1].starts))
     table, step = data.tables[number - 1], data.tables[number - 1].seconds(data.linking.time_unit) or 1
     times = np.floor_divide(table.times.astype("datetime64[s]").astype(np.int64), step)
     if way is None:
@@ -479,33 +505,22 @@ def _of_row(data: LinkedTables, other: Any, *, number: int, name: str, way: Numb
     else:
         values = np.floor_divide(way.read(data.frames[number][name]), step)
     values = values if other is None else np.random.default_rng(0).permutation(values)
-    return np.bincount(owner, sign * (values - times) < 0, data.n) > 0
+    return np.bincount(_owner(data, number), sign * (values - times) < 0, data.n) > 0
 
 
-def _people(data: LinkedTables, name: str, way: Numbers, other: Any) -> Reals:
-    values = way.read(data.frames[0][name])
-    return values if other is None else values[other]
-
-
-def _order(data: LinkedTables, other: Any, *, number: int, name: str, way: Numbers, sign: int) -> npt.NDArray[np.bool_]:
-    table = data.tables[number - 1]
-    counts = np.diff(table.starts)
-    owner, days = np.repeat(np.arange(len(counts)), counts), table.times.astype("datetime64[D]").astype(np.float64)
-    dates = np.floor(_people(data, name, way, other) / DAY)[owner]
-    return np.bincount(owner, sign * (days - dates) < 0, len(counts)) > 0
+def _order(data: LinkedTables, other: Any, *, number: int, values: Callable[..., Reals], sign: int) -> npt.NDArray[np.bool_]:
+    owner, days = _owner(data, number), data.tables[number - 1].times.astype("datetime64[D]").astype(np.float64)
+    return np.bincount(owner, sign * (days - np.floor(values(data, other) / DAY)[owner]) < 0, data.n) > 0
 
 
 def _copy(data: LinkedTables, other: Any, *, number: int, name: str) -> npt.NDArray[np.bool_]:
-    counts = np.diff(data.tables[number - 1].starts)
-    owner, values = np.repeat(np.arange(len(counts)), counts), data.frames[0][name].astype(str).to_numpy(object)
+    owner, values = _owner(data, number), data.frames[0][name].astype(str).to_numpy(object)
     wrong = data.frames[number][name].astype(str).to_numpy(object) != (values if other is None else values[other])[owner]
-    return np.bincount(owner, wrong, len(counts)) > 0
+    return np.bincount(owner, wrong, data.n) > 0
 
 
 def _sum(
-    data: LinkedTables, other: Any, *, number: int, name: str, way: Numbers, part: str, way_of_part: Numbers
+    data: LinkedTables, other: Any, *, number: int, values: Callable[..., Reals], part: str, way: Numbers
 ) -> npt.NDArray[np.bool_]:
-    counts = np.diff(data.tables[number - 1].starts)
-    owner = np.repeat(np.arange(len(counts)), counts)
-    found = np.bincount(owner, np.nan_to_num(way_of_part.read(data.frames[number][part])), len(counts))
-    return ~np.isclose(found, np.nan_to_num(_people(data, name, way, other)), rtol=1e-9, atol=1e-6)
+    found = np.bincount(_owner(data, number), np.nan_to_num(way.read(data.frames[number][part])), data.n)
+    return ~np.isclose(found, np.nan_to_num(values(data, other)), rtol=1e-9, atol=1e-6)

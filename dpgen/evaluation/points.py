@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -115,19 +116,15 @@ def evaluate(release: Release, points: Points, *, seed: int) -> Evaluation:
         return at_nodes - constant, log_density(held) - constant
 
     (log_q, test_q), (log_q0, test_q0) = normalised(density), normalised(reference.log_prob)
-    target = None if rule is None or points.target is None else rule.normalised(points.target.log_prob(nodes))
-    figures: list[Figure] = []
-    if target is not None and rule is not None:
-        figures = _exact_scores(target, log_q, log_q0, rule, box)
+    target = _target(points, rule)
+    found: list[Score] = []
+    if target is not None:
+        assert rule is not None
+        found = _exact_scores(target, log_q, log_q0, rule, box)
     elif len(held):
-        nll, covered = zip(*(_of_points(*both, log_volume) for both in ((log_q, test_q), (log_q0, test_q0))))
-        figures = [(f"negative log-likelihood of {where}, nats", nll[0], None, nll[1])]
-        figures.append((f"mode coverage of {where}", covered[0], None, covered[1]))
-    scores = []
-    for measure, value, real, chance in figures:
-        options: dict[str, Any] = {"better": "lower" if "likelihood" in measure else "higher", "baseline": "Q0 alone"}
-        options["private"] = private or target is None
-        scores.append(Score(f"{measure} [{name}]", value, real=real, chance=chance, **options))
+        found = _held_scores(where, (log_q, test_q), (log_q0, test_q0), log_volume)
+    marked = private or target is None
+    scores = [replace(score, name=f"{score.name} [{name}]", baseline="Q0 alone", private=marked) for score in found]
 
     def picture(path: Path) -> None:
         assert rule is not None
@@ -145,26 +142,32 @@ def evaluate(release: Release, points: Points, *, seed: int) -> Evaluation:
     return Evaluation(scores=scores, released=released, pictures={} if rule is None else {drawn: picture})
 
 
-Figure = tuple[str, float, float | None, float]
-"""A measure, its value, that of the target itself, and that of the reference alone."""
+def _target(points: Points, rule: Quadrature | None) -> Tensor | None:
+    """Log density of the exact target at the nodes (m,); None where there is none, or no rule."""
+    return None if rule is None or points.target is None else rule.normalised(points.target.log_prob(rule.nodes))
 
 
-def _of_points(at_nodes: Tensor, at_points: Tensor, log_volume: Tensor) -> tuple[float, float]:
-    """Negative log-likelihood of points (m,), and the share of them where a density at nodes (n,) is dense."""
-    dense = dense_threshold(at_nodes, at_nodes + log_volume)
-    return -float(at_points.mean()), float((at_points >= dense).to(torch.float64).mean())
+def _held_scores(where: str, own: tuple[Tensor, Tensor], reference: tuple[Tensor, Tensor], log_volume: Tensor) -> list[Score]:
+    """Measures of a density and of the reference, by the logarithms of each at nodes (n,) and at points (m,)."""
+    likelihoods, covered = [], []
+    for at_nodes, at_points in (own, reference):
+        likelihoods.append(-float(at_points.mean()))
+        dense = dense_threshold(at_nodes, at_nodes + log_volume)
+        covered.append(float((at_points >= dense).to(torch.float64).mean()))
+    nll = Score(f"negative log-likelihood of {where}, nats", likelihoods[0], chance=likelihoods[1], better="lower")
+    return [nll, Score(f"mode coverage of {where}", covered[0], chance=covered[1])]
 
 
-def _exact_scores(log_p: Tensor, log_q: Tensor, log_q0: Tensor, rule: Quadrature, box: Any) -> list[Figure]:
+def _exact_scores(log_p: Tensor, log_q: Tensor, log_q0: Tensor, rule: Quadrature, box: Any) -> list[Score]:
     """Measures of a density q beside the exact target p and the reference q0, by their logarithms at the nodes (m,)."""
     nll, ideal, start = (negative_log_likelihood(log_p, q, rule) for q in (log_q, log_p, log_q0))
-    found: list[Figure] = [("negative log-likelihood, nats", nll, ideal, start)]
+    found = [Score("negative log-likelihood, nats", nll, ideal, start, better="lower")]
     if box is not None:
         best_q = optimal_mollification(log_p, log_q0, rule, low=box.low, high=box.high)
         best = negative_log_likelihood(log_p, best_q, rule)
-        found.append(("share of the optimal mollification's gain", (start - nll) / (start - best), None, 0.0))
+        found.append(Score("share of the optimal mollification's gain", (start - nll) / (start - best), chance=0.0))
     covered, most, least = (mode_coverage(log_p, q, rule) for q in (log_q, log_p, log_q0))
-    return [*found, ("mode coverage", covered, most, least)]
+    return [*found, Score("mode coverage", covered, most, least)]
 
 
 def _density(release: Release, points: Points, seed: int) -> tuple[Callable[[Tensor], Tensor], Any, int | None, Any]:

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -20,11 +20,9 @@ import pandas as pd
 from dpgen.data.kinds import PACKAGE
 from dpgen.data.links import Key, linked_package
 from dpgen.data.table_files import read_table
-from dpgen.evaluation.scores import Score
+from dpgen.evaluation.column import Column
+from dpgen.evaluation.scores import HELD_OUT, Score
 from dpgen.extras import extras
-
-if TYPE_CHECKING:
-    from dpgen.evaluation.column import Column
 
 Frames = dict[str, pd.DataFrame]
 
@@ -52,30 +50,24 @@ def of_tables(
     synthetic: Path,
     holdout: Path | None,
     *,
-    column: Callable[[Mapping[str, pd.Series]], Column],
-    held_out: float,
     seed: int,
 ) -> Iterator[Score]:
     """Figures of the multi-table report, of two Data Packages with the same tables.
 
-    Without the package `holdout` a share of the people, `held_out`, stands for others. `column` reads the values of all parts.
+    Without the package `holdout` a part of the people stands for others.
     """
     package = linked_package(real)
     person, links = package.person, package.keys.private
-    names = package.private
-    root = names[0]
-    keys = {name: [*_keys(name, links)] for name in names}
+    keys = {name: [*_keys(name, links)] for name in package.private}
     parts = {"own": _read(real, keys), "made": _read(synthetic, keys)}
     if holdout is not None:
         parts["held"] = _read(holdout, keys)
     else:
-        people = parts["own"][root][person].to_numpy()
-        held = np.random.default_rng(seed).permutation(len(people)) < max(1, round(held_out * len(people)))
-        parts["held"], parts["own"] = (_of_people(parts["own"], root, links, person, people[some]) for some in (held, ~held))
+        parts["held"], parts["own"] = _split(parts["own"], package.private[0], links, person, seed)
     tables: dict[str, Any] = {}
     shown: dict[str, Frames] = {part: {} for part in _PARTS}
     for name in parts["own"]:
-        read = _columns({part: parts[part][name] for part in _PARTS}, keys[name], column)
+        read = _columns({part: parts[part][name] for part in _PARTS}, keys[name])
         tables[name] = {"columns": _types(read) | {key: {"sdtype": "id"} for key in keys[name]}}
         for part in _PARTS:
             shown[part][name] = pd.concat([parts[part][name][keys[name]], _frame(read, part)], axis=1)
@@ -86,10 +78,10 @@ def of_tables(
     yield from _scores(report, shown, {"tables": tables, "relationships": related})
 
 
-def _columns(tables: Frames, keys: Sequence[str], column: Callable[[Mapping[str, pd.Series]], Column]) -> dict[str, Column]:
+def _columns(tables: Frames, keys: Sequence[str]) -> dict[str, Column]:
     """Columns of a table that all of its parts have, but for keys and those that name rows."""
     own = [field for field in tables["own"] if field not in keys and all(field in table for table in tables.values())]
-    read = {field: column({part: table[field] for part, table in tables.items()}) for field in own}
+    read = {field: Column.of({part: table[field] for part, table in tables.items()}) for field in own}
     return {field: found for field, found in read.items() if not found.names_rows}
 
 
@@ -148,6 +140,14 @@ def _read(package: Path, keys: Mapping[str, list[str]]) -> Frames:
     """Tables of a package, their keys as texts."""
     files = linked_package(package / PACKAGE if package.is_dir() else package).files
     return {name: read_table(files[name], text=own).astype(dict.fromkeys(own, object)) for name, own in keys.items()}
+
+
+def _split(tables: Frames, root: str, links: Collection[Key], person: str, seed: int) -> tuple[Frames, Frames]:
+    """Tables of a random part of the people, and those of all others."""
+    people = tables[root][person].to_numpy()
+    held = np.random.default_rng(seed).permutation(len(people)) < max(1, round(HELD_OUT * len(people)))
+    one, two = (_of_people(tables, root, links, person, people[some]) for some in (held, ~held))
+    return one, two
 
 
 def _of_people(tables: Frames, root: str, links: Collection[Key], person: str, people: Any) -> Frames:

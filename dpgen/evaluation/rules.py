@@ -142,10 +142,16 @@ def _told(rule: Rule, found: Sequence[Rule]) -> bool:
     """Whether rules that were found before say as much: of the same two columns, or of truth values of a group."""
     if rule.kind == "on two":
         return _told_on_two(rule, found)
-    if rule.kind in ("order", "group"):
-        return any(other.kind in ("total", "group") and set(rule.names) <= set(other.names) for other in found)
-    alike = [other for other in found if other.kind != "order" and (other.kind != "total" or len(other.names) == 2)]
-    return any(set(rule.names) <= set(other.names) and (other.kind != "gap" or rule.kind == "never") for other in alike)
+    return any(set(rule.names) <= set(other.names) and _as_much(other, rule.kind) for other in found)
+
+
+def _as_much(other: Rule, kind: str) -> bool:
+    """Whether a rule says as much as one of a kind would say of some of its columns."""
+    if kind in ("order", "group"):
+        return other.kind in ("total", "group")
+    if other.kind == "total":
+        return len(other.names) == 2
+    return other.kind != "order" and (other.kind != "gap" or kind == "never")
 
 
 def _told_on_two(rule: Rule, found: Sequence[Rule]) -> bool:
@@ -243,14 +249,15 @@ Form = Callable[[Sequence[Reals]], _Made | None]
 def _forms(columns: Columns, names: Sequence[str], total: str) -> Iterator[tuple[tuple[str, ...], Form, str]]:
     """Parts of a total, how it may be computed from them, by values of the parts and of itself, and words for it."""
     dates = columns[total].dates
-    others = [name for name in names if name != total and columns[name].dates == dates]
-    for name in others:
-        if names.index(name) < names.index(total):
-            yield (name,), _offset, "{total} = {0}{k}"
-            if not dates:
-                yield (name,), _multiple, "{total} = {k} {0}"
+    alike = [name for name in names if columns[name].dates == dates]
+    place = alike.index(total)
+    for name in alike[:place]:
+        yield (name,), _offset, "{total} = {0}{k}"
+        if not dates:
+            yield (name,), _multiple, "{total} = {k} {0}"
     if dates:
         return
+    others = [*alike[:place], *alike[place + 1 :]]
     for pair in combinations(others, 2):
         yield pair, _sum, "{0} + {1} = {total}"
         yield pair, _product, "{0} * {1} = {total}"

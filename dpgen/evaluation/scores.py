@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pandas as pd
 
-from dpgen.containers import article
 from dpgen.files import METRICS, write_atomically
 from dpgen.statement import UNPROTECTED
 
@@ -97,16 +96,24 @@ def verdict(value: float, real: float | None, chance: float | None, better: str,
 def _near(value: float, real: float | None, chance: float | None, sign: float, baseline: str) -> str:
     """The words of `verdict`; `sign` 1 says that more is better, -1 that less is."""
     if real is None:
-        better = chance is not None and sign * (value - chance) > 0
-        return "nothing stands beside it" if chance is None else f"{'better' if better else 'no better'} than {baseline}"
+        return _beside_baseline(value, chance, sign, baseline)
     if sign * (value - real) >= 0:
         return "as good as real data"
     if chance is None or sign * (real - chance) <= 0:
         ratio = max(value / real, real / value) if value * real > 0 else math.inf
-        return "close to real data" if ratio <= 1.5 else "near real data" if ratio <= 3 else "far from real data"
-    part = (value - chance) / (real - chance)
-    nearer = "close to real data" if part >= 0.9 else "near real data" if part >= 0.5 else f"nearer to {baseline}"
-    return nearer if part > 0 else f"no better than {baseline}"
+        words = {"close to real data": ratio <= 1.5, "near real data": ratio <= 3, "far from real data": True}
+    else:
+        part = (value - chance) / (real - chance)
+        words = {"close to real data": part >= 0.9, "near real data": part >= 0.5}
+        words |= {f"nearer to {baseline}": part > 0, f"no better than {baseline}": True}
+    return next(filter(words.get, words))
+
+
+def _beside_baseline(value: float, chance: float | None, sign: float, baseline: str) -> str:
+    """The words of `verdict` where no real data stand beside a score."""
+    if chance is None:
+        return "nothing stands beside it"
+    return f"{'better' if sign * (value - chance) > 0 else 'no better'} than {baseline}"
 
 
 def marks(scores: Iterable[Score]) -> tuple[str, ...]:
@@ -186,6 +193,8 @@ class Evaluation:
 def require_size(release: object, data: str, family: type[Any]) -> None:
     """Refuse a release that does not say how many synthetic records are to be compared, naming the family that does."""
     if getattr(release, "size", None) is None:
+        from dpgen.containers import article
+
         kind, needed = type(release).__name__, article(family.__name__)
         raise TypeError(f"release is {article(kind)}, which has no size; for an evaluation on {data} it must be {needed}")
 

@@ -1,13 +1,28 @@
-"""Timelines of linked tables: rows over time, times between rows, first and next rows, as pictures and as scores.
+"""Timelines of linked tables: rows over time, times between rows, first and next rows, as pictures and as scores, and rules.
 
 Every row counts once. What a row "is" on a timeline, its state, is one column: the first column of texts that repeat, else the
 first column of numbers, in groups by the quantiles of the first data set.
+
+Rules between successive rows of one person, which real rows keep, and how many synthetic people keep them:
+
+| rule | example | who is looked at |
+|---|---|---|
+| never falls, never rises | the number of a visit, age | people with two values or more |
+| never changes | sex in all rows | the same |
+| one state is never followed by another one | dead, then admitted | people who have the first state, with a row after it |
+| a state is always last | churn | people who have the state |
+
+Rows of one time have no order: a rule is broken by rows of two times alone. A rule is one if at least 99 % of the real people
+who are looked at keep it, and if `WORTH` of them, `NEVER` people at least, would break it were rows dealt to people at random:
+so hardly a rule that does not hold seems to. It is looked for in the real rows as they are, without noise: scores are not for
+publication.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -15,9 +30,10 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from dpgen.columns.forms import DAY, floats
-from dpgen.columns.votes import reading
+from dpgen.columns.forms import DAY
 from dpgen.data.linked import LinkedTables
+from dpgen.evaluation.column import Numbers, column_of, farthest
+from dpgen.evaluation.rules import BROKEN, WORTH
 from dpgen.evaluation.scores import Score
 from dpgen.figures import heat_maps, new_figure
 
@@ -27,10 +43,9 @@ if TYPE_CHECKING:
 
 Integers = npt.NDArray[np.int64]
 Reals = npt.NDArray[np.float64]
+Flags = npt.NDArray[np.bool_]
 
 MOST_STATES, _GROUPS, _REPEAT = 12, 6, 0.5
-READ = 0.9
-"""Share of the values of a column from which on it holds numbers, or dates."""
 _PEOPLE = 5  # whose rows are shown
 _SIDE, _WIDTH, _HEIGHT = 4.4, 6.4, 3.4  # inches
 _BARS, _STEPS, _DRAWN = 40, 24, 2000
@@ -38,7 +53,7 @@ _CODES = {"year": "Y", "month": "M", "day": "D", "hour": "h", "minute": "m"}
 _SPANS = {"year": 20 * 366 * DAY, "month": 183 * DAY, "day": 3 * DAY, "hour": 6 * 3600, "minute": 0}
 """Seconds that rows span at least for bins of this unit."""
 _COLOURS = ("0.35", "0.7", "C0")  # real, held-out, synthetic
-STATES_DEALT = "rows dealt to people at random"
+NO_LINK = "rows dealt to people at random"
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,42 +129,6 @@ class LinkedFrames:
 
 
 # -- what is counted ---------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Numbers:
-    """The way in which a column is read as numbers, or as dates in seconds since 1970 (`kind`: number or datetime)."""
-
-    kind: str
-    form: str = ""
-
-    @classmethod
-    def of(cls, values: pd.Series) -> Numbers | None:
-        """By nine of ten values that are there, plain ones or of one writing; None: they are neither numbers nor dates.
-
-        >>> Numbers.of(pd.Series(["1.5", "2", None])), Numbers.of(pd.Series(["a", "2"]))
-        (Numbers(kind='number', form=''), None)
-        >>> Numbers.of(pd.Series(["31.12.2023"] * 9))
-        Numbers(kind='datetime', form='%d.%m.%Y')
-        """
-        there = values.dropna()
-        if not len(there) or there.dtype.kind == "b":
-            return None
-        kinds = ["number"] if pd.api.types.is_numeric_dtype(there.dtype) else ["number", "datetime"]
-        plain = next((way for way in map(cls, kinds) if way.reads(there)), None)
-        if plain is not None or there.dtype.kind not in "OU":
-            return plain
-        kind, form = reading(there.astype(object))
-        way = cls("datetime" if kind in ("date", "datetime") else "number", form)
-        return way if form and way.reads(there) else None
-
-    def reads(self, values: pd.Series) -> bool:
-        """Whether it reads nine of ten values."""
-        return float(np.isfinite(self.read(values)).mean()) >= READ
-
-    def read(self, values: pd.Series) -> Reals:
-        """The values (n,); NaN for what is none."""
-        return floats(values, self.kind, self.form)
 
 
 @dataclass(frozen=True, eq=False)
@@ -268,26 +247,11 @@ def _variation(one: Reals, other: Reals) -> float:
     return 0.5 * float(np.abs(padded[0] - padded[1]).sum())
 
 
-def farthest(one: Reals, other: Reals) -> float:
-    """Largest distance of two distribution functions (Kolmogorov, Smirnov); 1 where one has no value.
-
-    >>> farthest(np.array([1.0, 2.0]), np.array([2.0, 3.0])), farthest(np.array([1.0]), np.array([]))
-    (0.5, 1.0)
-    """
-    if not len(one) or not len(other):
-        return float(len(one) != len(other))
-    grid = np.unique(np.concatenate([one, other]))
-    below = [np.searchsorted(np.sort(x), grid, side="right") / len(x) for x in (one, other)]
-    return float(np.abs(below[0] - below[1]).max())
-
-
 def timeline_scores(data: LinkedTables, made: LinkedTables, seed: int) -> list[Score]:
     """Errors of what pictures of timelines show, for each table of rows, beside those of held-out people."""
     found = list[Score]()
-    for number, table in enumerate(data.tables, 1):
-        own, other = LinkedFrames.of(data, number), LinkedFrames.of(made, number)
-        held = None if data.test is None else LinkedFrames.of(data.test, number)
-        prefix = f"{table.name}: " if number > 1 else ""
+    for number, (own, other, held) in enumerate(_parts(data, made), 1):
+        prefix = f"{own.name}: " if number > 1 else ""
         for name, error in _errors(own).items():
             real = None if held is None or not len(held.rows) else error(held)
             found.append(Score(prefix + name, error(other), real=real, better="lower"))
@@ -295,6 +259,13 @@ def timeline_scores(data: LinkedTables, made: LinkedTables, seed: int) -> list[S
         if states is not None and len(own.befores):
             found += _of_states(states, (own, other, held), prefix, seed)
     return found
+
+
+def _parts(data: LinkedTables, made: LinkedTables) -> Iterator[tuple[LinkedFrames, LinkedFrames, LinkedFrames | None]]:
+    """Real, synthetic and held-out rows of each table of rows."""
+    for number in range(1, len(data.tables) + 1):
+        held = None if data.test is None else LinkedFrames.of(data.test, number)
+        yield LinkedFrames.of(data, number), LinkedFrames.of(made, number), held
 
 
 def _errors(own: LinkedFrames) -> Mapping[str, Callable[[LinkedFrames], float]]:
@@ -332,8 +303,149 @@ def _of_states(
         }
         called = f"{prefix}{name}, {states.column}: total variation"
         value, chance = errors["value"], errors["chance"]
-        found.append(Score(called, value, errors.get("real"), chance, better="lower", baseline=STATES_DEALT))
+        found.append(Score(called, value, errors.get("real"), chance, better="lower", baseline=NO_LINK))
     return found
+
+
+# -- rules between successive rows -------------------------------------------------------------------------------------
+
+Kept = tuple[Flags, Flags]
+"""Which people (n,) are looked at, and which of them break a rule."""
+
+KEEP = "people who keep: "
+"""The beginning of the names of these scores."""
+NEVER = 20.0
+"""Real people who would break a rule by chance, at least."""
+LISTED = 20
+"""Rules of a table of rows that are listed, those first that most synthetic people break."""
+_COLUMNS = 40  # of a table that are looked at
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A rule in words, and which people of a data set are looked at and break it."""
+
+    text: str
+    check: Callable[[LinkedFrames], Kept]
+
+    def share(self, part: LinkedFrames) -> tuple[float, int]:
+        """Share of the people who are looked at who keep the rule, NaN of nobody, and how many they are."""
+        asked, broken = self.check(part)
+        count = int(asked.sum())
+        return (1.0 - float(broken[asked].mean()) if count else float("nan")), count
+
+
+@dataclass(frozen=True)
+class Found:
+    """A rule of real rows: shares of real, synthetic, held-out (None: there are none) and dealt people who keep it."""
+
+    rule: str
+    real: float
+    synthetic: float
+    held: float | None
+    dealt: float
+
+
+def successive_rules(data: LinkedTables, made: LinkedTables, seed: int = 0) -> list[Found]:
+    """Rules between successive rows that real people keep, those first that fewest synthetic people keep.
+
+    Tables without an order have none. A share is NaN where no synthetic person has what the rule is about.
+    """
+    found = list[Found]()
+    for own, other, held in _parts(data, made):
+        if own.order is None or not len(own.befores):
+            continue
+        dealt = replace(own, rows=own.rows.iloc[np.random.default_rng(seed).permutation(len(own.rows))].reset_index(drop=True))
+        listed = [_found(rule, own, other, held, dealt) for rule in _rules(own)]
+        some = [one for one in listed if one is not None]
+        found += sorted(some, key=lambda one: (np.nan_to_num(one.synthetic, nan=2.0), one.rule))[:LISTED]
+    return found
+
+
+def successive_scores(data: LinkedTables, made: LinkedTables, seed: int) -> list[Score]:
+    """The shares of `successive_rules` as scores, beside those of held-out people, or of the real ones without these."""
+    shown = [one for one in successive_rules(data, made, seed) if not np.isnan(one.synthetic)]
+    held = [one.real if one.held is None else one.held for one in shown]
+    return [Score(KEEP + one.rule, one.synthetic, real, one.dealt, baseline=NO_LINK) for one, real in zip(shown, held)]
+
+
+def _found(rule: Rule, own: LinkedFrames, other: LinkedFrames, held: LinkedFrames | None, dealt: LinkedFrames) -> Found | None:
+    """The shares of a rule; None: real people do not keep it, are too few, or keep it by chance."""
+    real, _ = rule.share(own)
+    by_chance, count = rule.share(dealt)
+    if not (real >= 1 - BROKEN and by_chance <= 1 - WORTH and count * (1 - by_chance) >= NEVER):
+        return None
+    of_held, held_count = (float("nan"), 0) if held is None else rule.share(held)
+    return Found(rule.text, real, rule.share(other)[0], of_held if held_count else None, by_chance)
+
+
+def _rules(own: LinkedFrames) -> Iterator[Rule]:
+    """Rules that may hold, of the columns of real rows but those of time."""
+    for column in [name for name in own.rows if name not in own.timing][:_COLUMNS]:
+        values, called = own.rows[column].dropna(), f"{own.name}.{column}"
+        constant = Rule(f"{called} never changes", partial(_changes, column=column))
+        yield constant
+        numbers = Numbers.of(values)
+        if numbers is not None and constant.share(own)[0] < 1 - BROKEN:
+            for way, says in ((1, "falls"), (-1, "rises")):
+                yield Rule(f"{called} never {says}", partial(_turns, column=column, ways=numbers, way=way))
+        states = sorted(pd.unique(_texts(values)))
+        if 1 < len(states) <= MOST_STATES:
+            yield from _rules_of_states(own, column, called, states)
+
+
+def _rules_of_states(own: LinkedFrames, column: str, called: str, states: Sequence[str]) -> Iterator[Rule]:
+    """Rules of the states of a column: one that is always last has no others."""
+    for state in states:
+        last = Rule(f"{called} {state} is always last", partial(_goes_on, column=column, state=state))
+        yield last
+        if last.share(own)[0] < 1 - BROKEN:
+            for then in states:
+                text = f"{called} {state} is never followed by {'itself' if then == state else then}"
+                yield Rule(text, partial(_followed, column=column, state=state, then=then))
+
+
+def _people(part: LinkedFrames, rows: Integers) -> Flags:
+    """Which people have one of some rows."""
+    return np.bincount(part.owner[rows], minlength=len(part.starts) - 1) > 0
+
+
+def _pairs(part: LinkedFrames, there: Flags) -> tuple[Integers, Integers]:
+    """Successive rows of those that are `there` (r,), of one person and of two times: the earlier and the later ones."""
+    rows = np.flatnonzero(there)
+    same = (part.owner[rows[:-1]] == part.owner[rows[1:]]) & (part.times[rows[:-1]] != part.times[rows[1:]])
+    return rows[:-1][same], rows[1:][same]
+
+
+def _texts(values: pd.Series) -> pd.Series:
+    """Values as texts, None for gaps: 1 and 1.0 are one value."""
+    numeric = values.dtype.kind in "iuf"
+    return values.map(lambda value: None if pd.isna(value) else f"{value:.15g}" if numeric else str(value)).astype(object)
+
+
+def _changes(part: LinkedFrames, *, column: str) -> Kept:
+    codes, _ = pd.factorize(_texts(column_of(part.rows, column)))
+    before, after = _pairs(part, codes >= 0)
+    return _people(part, before), _people(part, before[codes[before] != codes[after]])
+
+
+def _turns(part: LinkedFrames, *, column: str, ways: Numbers, way: int) -> Kept:
+    numbers = ways.read(column_of(part.rows, column))
+    before, after = _pairs(part, np.isfinite(numbers))
+    return _people(part, before), _people(part, before[way * (numbers[after] - numbers[before]) < 0])
+
+
+def _goes_on(part: LinkedFrames, *, column: str, state: str) -> Kept:
+    having = np.flatnonzero(_texts(column_of(part.rows, column)) == state)
+    last = part.starts[part.owner[having] + 1] - 1
+    return _people(part, having), _people(part, having[part.times[having] != part.times[last]])
+
+
+def _followed(part: LinkedFrames, *, column: str, state: str, then: str) -> Kept:
+    states = _texts(column_of(part.rows, column)).to_numpy(object)
+    before, after = _pairs(part, np.ones(len(states), bool))
+    first = states[before] == state
+    return _people(part, before[first]), _people(part, before[first & (states[after] == then)])
 
 
 # -- pictures ----------------------------------------------------------------------------------------------------------

@@ -210,18 +210,28 @@ def train_on_synthetic_auc(
     require_codes(train=train, test=test)
     if judge not in get_args(Judge):
         raise ValueError(f"judge is {judge!r}; it must be one of {', '.join(get_args(Judge))}")
-    truth, known = (rows[:, target].numpy() for rows in (test, train))
-    asked, classes = np.unique(truth), np.unique(known)
+    truth = test[:, target].numpy()
+    asked = np.unique(truth)
     if len(asked) < 2:
         raise ValueError(f"test has {len(asked)} classes in column {target}; two are needed")
-    others = [c for c in range(len(sizes)) if c != target and sizes[c] > 1]
-    scores = np.zeros((len(truth), sizes[target]))
-    if len(classes) > 1 and others:
-        fit = _boosted if judge == "boosting" else _regressed
-        columns = [rows[:, others].numpy() for rows in (train, test)]
-        scores[:, classes] = fit(columns[0], known, columns[1], [sizes[c] for c in others], [ordered[c] for c in others], seed)
+    scores = _chances(train.numpy(), test.numpy(), target, sizes, ordered, judge, seed)
     kept = asked[-1:] if len(asked) == 2 else asked
     return float(np.mean([roc_auc_score(truth == c, scores[:, c]) for c in kept]))
+
+
+def _chances(
+    train: Codes, test: Codes, target: int, sizes: Sequence[int], ordered: Sequence[bool], judge: Judge, seed: int
+) -> npt.NDArray[np.float64]:
+    """Probabilities (m, codes) of each code of the target in test rows, by a classifier that learns from other columns."""
+    known = train[:, target]
+    classes = np.unique(known)
+    others = [c for c in range(len(sizes)) if c != target and sizes[c] > 1]
+    found = np.zeros((len(test), sizes[target]))
+    if len(classes) > 1 and others:
+        fit = _boosted if judge == "boosting" else _regressed
+        of_others = [sizes[c] for c in others], [ordered[c] for c in others]
+        found[:, classes] = fit(train[:, others], known, test[:, others], *of_others, seed)
+    return found
 
 
 def propensity_error(real: Tensor, made: Tensor, *, sizes: Sequence[int], ordered: Sequence[bool], seed: int = 0) -> float:

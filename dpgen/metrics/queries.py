@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from itertools import combinations
-from math import comb
+from math import comb, inf
 from typing import Literal, get_args
 
 import numpy as np
@@ -29,15 +29,16 @@ def require_samples(rows: int = 1, /, **samples: Tensor) -> None:
             raise ValueError(f"{name} has {other.shape[1]} columns, {first} has {x.shape[1]}: they must agree")
 
 
-def require_codes(most: int | None = None, /, **samples: Tensor) -> None:
-    """`require_samples`, and whole numbers >= 0; of bits, where `most` is 1, of torch.uint8."""
+def require_codes(bits: bool = False, /, **samples: Tensor) -> None:
+    """`require_samples`, and whole numbers >= 0; `bits` are 0 and 1, of torch.uint8."""
     require_samples(**samples)
+    kind, values, most = ("torch.uint8", "in {0, 1}", 1.0) if bits else ("integers", ">= 0", inf)
     for name, x in samples.items():
-        if x.is_floating_point() or x.is_complex() or x.dtype == torch.bool or (most == 1 and x.dtype != torch.uint8):
-            raise ValueError(f"{name} has dtype {x.dtype}: it must be {'torch.uint8' if most == 1 else 'integers'}")
-        low, high = int(x.min()), int(x.max())
-        if low < 0 or (most is not None and high > most):
-            raise ValueError(f"{name} has {low if low < 0 else high}: it must be {'in {0, 1}' if most == 1 else '>= 0'}")
+        whole = not (x.is_floating_point() or x.is_complex() or x.dtype == torch.bool)
+        if not (x.dtype == torch.uint8 if bits else whole):
+            raise ValueError(f"{name} has dtype {x.dtype}: it must be {kind}")
+        if wrong := [value for value in (int(x.min()), int(x.max())) if not 0 <= value <= most]:
+            raise ValueError(f"{name} has {wrong[0]}: it must be {values}")
 
 
 def random_queries(
@@ -73,7 +74,7 @@ def conjunctions(
     >>> conjunctions(torch.tensor([[1, 1, 0]], dtype=torch.uint8), 2, generator=torch.Generator())
     [tensor([0, 1])]
     """
-    require_codes(1, x=x)
+    require_codes(True, x=x)
     frequent = (_marginals(x) > min_marginal).nonzero().flatten()
     if not 1 <= k <= len(frequent):
         raise ValueError(f"k is {k}: it must be in [1, {len(frequent)}], the items with marginal > {min_marginal:g}")
@@ -105,7 +106,7 @@ def answers(x: Tensor, queries: Sequence[Tensor], *, predicate: Predicate = "any
     >>> answers(x, [torch.tensor([0, 1])]).item(), answers(x, [torch.tensor([0, 1])], predicate="all").item()
     (1.0, 0.5)
     """
-    require_codes(1, x=x)
+    require_codes(True, x=x)
     if predicate not in get_args(Predicate):
         raise ValueError(f"predicate is {predicate!r}: it must be one of {', '.join(get_args(Predicate))}")
     # One row of bits per item: a query is then a few bytewise operations on n / 8 bytes per item.
@@ -142,7 +143,7 @@ def query_errors(
     >>> query_errors(x, x, n_queries=10)["any_100%"]
     0.0
     """
-    require_codes(1, real=real)
+    require_codes(True, real=real)
     generator = torch.Generator().manual_seed(seed)
     longest = max(int(real.sum(1, dtype=torch.int64).max()), 1)
     subsets = random_queries(real.shape[1], longest, generator=generator, n_queries=n_queries)

@@ -201,7 +201,7 @@ class Tape:
         return made
 
     def own(self, values: Tensor) -> Tensor:
-        """Those of each row's model (b, ...), of `values` (k, ...)."""
+        """Values (b, ...) of each row's model, of `values` (k, ...)."""
         return values[self._models] if self.bank.k > 1 else values.expand(self.bounds[-1], *values.shape[1:])
 
     def gradients(self, *known: tuple[Tensor, Tensor]) -> RecordGradients:

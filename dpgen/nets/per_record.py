@@ -285,7 +285,7 @@ class PerRecord:
         return torch.cat([found[f"module.{name}"].flatten(1) for name in self.shapes], 1).detach()
 
     def _each(self, run: Run, taken: Callable[[Tensor], Tensor], *inputs: Any) -> Tensor:
-        """What is `taken` of each record's loss, one record after the other."""
+        """Values `taken` of each record's loss, one record after the other."""
         with self.standing_in(), _unchanged(self.module), _NoReading(), _secret_numbers():
             made = [taken(run(*rows(inputs, i, i + 1))).detach() for i in range(records_of(inputs))]
         return torch.stack(made)
@@ -327,7 +327,7 @@ class PerRecord:
         return made
 
     def _failing(self, taken: Callable[..., Any], name: str, run: Run, *inputs: Any) -> Tensor:
-        """Which records (b,) the code fails for."""
+        """Whether the code fails for each record, (b,)."""
         try:
             taken(run, *self.public)
         except Exception as error:

@@ -284,7 +284,7 @@ def _squares(rows: Tensor) -> Tensor:
 
 
 def _values(f: Factor) -> Tensor:
-    """One of the parts of a factor that are no codes."""
+    """The inputs of a factor, or its outputs where it has none: numbers, never codes."""
     return f.outputs if f.inputs is None else f.inputs
 
 
@@ -453,7 +453,7 @@ def _scaled(gradients: RecordGradients, coefficients: Tensor, records: int) -> l
 
 
 def _of_factor(coefficients: Tensor, i: int) -> Tensor:
-    """Those (b,) of one factor."""
+    """Coefficients (b,) of one factor."""
     return coefficients if coefficients.ndim == 1 else coefficients[:, i]
 
 

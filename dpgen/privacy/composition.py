@@ -135,7 +135,7 @@ class LedgerItem:
         return 0 if self.whole is not None else self.planned + self.later
 
     def line(self, count: int) -> Planned:
-        """It as a line of a plan."""
+        """A line of a plan with so many runs."""
         return Planned(self.event, self.note, count, self.divisible)
 
     def beyond(self, count: int) -> int:
@@ -155,7 +155,7 @@ class LedgerItem:
             )
 
     def record(self) -> dict[str, Any]:
-        """It as the ledger file writes it."""
+        """The line of the ledger file."""
         line: dict[str, Any] = {"event": json.loads(self.code), "note": self.note}
         if self.whole is not None:
             line["of"] = self.whole.number
@@ -314,7 +314,7 @@ class Filter:
 
     @property
     def header(self) -> dict[str, Any]:
-        """Its entries in files, beside its budget and relation."""
+        """Entries of files, beside budget and relation."""
         return {"order": self.order}
 
     def cost(self, event: DpEvent) -> Cost:

@@ -212,6 +212,9 @@ def require_secure(source: object) -> SecureSource:
     )
 
 
+# -- prefix sums -------------------------------------------------------------------------------------------------------
+
+
 @lru_cache(maxsize=16)
 def square_root_factor(m: int) -> Reals:
     r"""First column f (m,) of the lower triangular Toeplitz matrix B with B B = A, the matrix of prefix sums.

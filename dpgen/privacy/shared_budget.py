@@ -75,7 +75,7 @@ class Payment:
 
     @cached_property
     def moments(self) -> Moments:
-        """Its moments at all orders, under the relation of the budget."""
+        """Moments of the plan at all orders, under the relation of the budget."""
         own = () if self.returned else self.plan
         return sum((Moments.of(line.priced, self.relation).times(line.count) for line in own), Moments())
 
@@ -474,7 +474,7 @@ class Payer:
 
     @property
     def reference(self) -> dict[str, Any]:
-        """Its entries in the header of the own ledger."""
+        """Entries in the header of the own ledger."""
         own = {"file": str(self.path), "run": self.run, "model": self.model, "user": self.user}
         return own | ({"settled": list(self.settled)} if self.settled else {})
 

@@ -33,8 +33,8 @@ from .mbde.fit import MBDE as MBDE
 from .mbde.plan import BernsteinPlan as BernsteinPlan
 from .mbde.plan import DrawPlan as DrawPlan
 from .mbde.plan import MBDEConfig as MBDEConfig
+from .ordered.estimator import MERR as MERR
 from .ordered.fit import ordered_estimator as ordered_estimator
-from .ordered.merr import MERR as MERR
 from .ordered.model import OrderedDistribution as OrderedDistribution
 from .ordered.partition import PartitionCDF as PartitionCDF
 from .ordered.plan import OrderedConfig as OrderedConfig

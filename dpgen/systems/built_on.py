@@ -44,7 +44,7 @@ class BuiltOn:
 
     @property
     def planned(self) -> Planned | None:
-        """Its price, as one mechanism of the plan; None where it is declared public."""
+        """The price, as one mechanism of the plan; None where the release is declared public."""
         event = approximate_event(self.statement.epsilon, self.statement.delta)
         return None if self.public else Planned(event, f"{NOTE} (sha256 {self.sha256})")
 

@@ -17,16 +17,10 @@ from dpgen.run import run
 pytestmark = pytest.mark.usefixtures("quiet")
 
 SMALL = ("--hidden=3", "--latent=1", "--steps=7", "--sampling_rate=0.1")
-OF_NETWORKS = ("--hidden", "--latent", "--steps", "--sampling_rate", "--image_shape")
-
-
-def closed_form(directory: Path, *extra: str) -> list[str]:
-    """The smallest run of Gaussians, without the options of networks."""
-    return ["--model=gaussian", *(a for a in tiny.arguments(directory, *extra) if not a.startswith(OF_NETWORKS))]
 
 
 def test_the_plan_and_the_price_are_those_of_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    job = parse_job(closed_form(tmp_path, "--epsilon=2", "--evaluation=none"))
+    job = parse_job(tiny.closed_form(tmp_path, "gaussian", "--epsilon=2", "--evaluation=none"))
     before = sorted(tmp_path.rglob("*"))
     monkeypatch.chdir(tmp_path)
     text = dry_run(job).text
@@ -61,7 +55,9 @@ def test_wrong_data_are_refused(tmp_path: Path) -> None:
 
 def test_what_is_left_of_a_shared_budget_is_told(tmp_path: Path) -> None:
     shared = SharedBudget.create(tmp_path / "data.budget", Budget(2.0, 1e-5))
-    options = closed_form(tmp_path, f"--ledger={shared.path}", "--epsilon=1", "--delta=1e-5", "--evaluation=none")
+    options = tiny.closed_form(
+        tmp_path, "gaussian", f"--ledger={shared.path}", "--epsilon=1", "--delta=1e-5", "--evaluation=none"
+    )
     found = re.search(
         r"data\.budget: it would bring all runs to epsilon (\S+): it fits, 2 times$", dry_run(parse_job(options)).text
     )

@@ -1,17 +1,25 @@
-"""The best of a secret number of runs is released, and the choice paid for."""
+"""The best of a secret number of runs is released, and the choice paid for.
+
+What a score asks is a function of the release, what it answers has the noise that it is charged for.
+"""
 
 import json
 import re
 from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
 import pytest
 import tiny
+import torch
+from other_records import DATA, release
 
 import dpgen
 from dpgen.cli.main import main
+from dpgen.cli.select import MOST_QUERIES, price, queries, score
 from dpgen.facts import Fact
 from dpgen.privacy.accountants import epsilon
+from dpgen.privacy.curator import Curator
 from dpgen.privacy.ledger import Budget, Ledger
 from dpgen.privacy.selection import SELECTION
 from dpgen.privacy.shared_budget import SharedBudget
@@ -80,7 +88,7 @@ def test_a_selection_that_ends_early(killed: bool, tmp_path: Path, monkeypatch: 
         raise error("gone")
 
     with monkeypatch.context() as patch:
-        patch.setattr("dpgen.evaluation.paid.score", die)
+        patch.setattr("dpgen.cli.select.score", die)
         with pytest.raises(error, match="gone") if killed else nullcontext():
             assert main(command(tmp_path, "--evaluation=none")) == 1
     with Ledger.open(tmp_path / "s" / "ledger.jsonl") as opened:
@@ -131,3 +139,42 @@ def test_what_is_refused(extra: list[str], among: str, match: str, tmp_path: Pat
 def test_draws_are_not_selected(arguments: list[str], match: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["train", *arguments, f"--run_dir={tmp_path / 's'}"]) == 2
     assert match in capsys.readouterr().err
+
+
+def ask() -> tuple[Any, Any, Any]:
+    """A release, the data that it is of, and other data."""
+    data, others = (DATA["records"](other) for other in (False, True))
+    return release("records", data), data, others
+
+
+def test_queries_do_not_depend_on_the_records() -> None:
+    """Private shares would be released with the choice."""
+    model, data, others = ask()
+    (asked, values), (same, other_values) = queries(model, data, seed=0), queries(model, others, seed=0)
+    for one, two in zip(asked, same):
+        assert torch.equal(one, two)
+    assert 0 < len(asked.shares) <= MOST_QUERIES
+    assert len(values) != len(other_values)
+
+
+@pytest.mark.parametrize("relation", ["add_remove", "replace_one"])
+def test_a_score_costs_what_is_said_and_has_that_noise(relation: Any) -> None:
+    model, data, _ = ask()
+    found = []
+    ledger = Ledger(None, delta=1e-6, relation=relation)
+    for _ in range(300):
+        found.append(score(model, data, Curator(ledger), noise=5.0, seed=0))
+    asked, values = queries(model, data, seed=0)
+    exact = -float(asked.errors(values).values) / 1024 / len(asked.shares)
+    noise = torch.tensor(found).double() - exact
+    assert float(noise.abs().mean()) == pytest.approx(5.0 * (2 / torch.pi) ** 0.5, rel=0.25)
+    [line] = price(5.0, relation)
+    assert {entry.event for entry in ledger.entries()} == {line.event}
+    assert sum(entry.count for entry in ledger.entries()) == 300
+
+
+def test_a_release_that_is_near_scores_higher_than_one_of_other_records() -> None:
+    model, data, others = ask()
+    curator = Curator(Ledger(None, delta=1e-6))
+    near, far = (score(model, rows, curator, noise=0.01, seed=0) for rows in (data, others))
+    assert near > far

@@ -13,8 +13,7 @@ from dpgen.privacy.exact_sums import BoundedSum
 from dpgen.privacy.mechanisms import Relation
 from dpgen.privacy.noise import prefix_sensitivity, square_root_factor
 from dpgen.systems.ordered import estimator as counts
-from dpgen.systems.ordered.estimator import MonotoneCounts
-from dpgen.systems.ordered.merr import PointSelection, Step
+from dpgen.systems.ordered.estimator import MonotoneCounts, PointSelection, Step
 from dpgen.systems.ordered.partition import PartitionCDF, leaf_counts
 
 N = 8

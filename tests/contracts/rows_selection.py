@@ -7,8 +7,7 @@ import numpy as np
 import torch
 from conformance import Law, LawRow, Row, SumRow, pairs_of, swapped
 
-from dpgen.evaluation.paid import NOTE as SCORE
-from dpgen.evaluation.paid import Queries
+from dpgen.cli.select import SCORE, Queries
 from dpgen.privacy.exact_sums import BoundedSum
 from dpgen.privacy.mechanisms import Relation, pure_event, repeated_event
 from dpgen.privacy.selection import SELECTION as NOTE

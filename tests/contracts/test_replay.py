@@ -18,7 +18,7 @@ from torch.utils.data import TensorDataset
 import dpgen
 from dpgen.facts import Fact
 from dpgen.privacy.mechanisms import Relation, pure_event
-from dpgen.systems.ordered.merr import Step
+from dpgen.systems.ordered.estimator import Step
 from dpgen.systems.registry import SYSTEMS
 
 Rows = list[tuple[Any, ...]]
@@ -349,7 +349,7 @@ FAULTS = [
           ("dpgen.systems.marginals.fit:Answers.selection",)),
     Fault("zCDP of m rows at m rho", POINT, OTHERS, "moves",
           lambda real: lambda event, m: ZCDpEvent(m * event.rho) if isinstance(event, ZCDpEvent) else real(event, m),
-          ("dpgen.privacy.curator:for_rows", "dpgen.systems.ordered.merr:for_rows")),
+          ("dpgen.privacy.curator:for_rows", "dpgen.systems.ordered.estimator:for_rows")),
     Fault("half the noise for a draw", MINIMAX, OTHERS, "moves",
           lambda real: lambda self, p: torch.softmax(2 * real(self, p).log(), 1),
           ("dpgen.systems.local.model:MinimaxSampler._apply",)),

@@ -15,9 +15,9 @@ from dpgen.columns.axes import axis_of
 from dpgen.columns.votes import size, votes
 from dpgen.containers import in_memory
 from dpgen.data import batches
-from dpgen.data.batches import EngineBatches, GroupedColumn
+from dpgen.data.batches import EngineBatches, EngineRows, GroupedColumn, _coded, _each
 from dpgen.data.engines import open_table
-from dpgen.data.raw_tables import Rows, _coded, _each
+from dpgen.data.raw_tables import Rows
 from dpgen.schema import Schema
 from dpgen.systems.tables.discovery import units_of
 from dpgen.systems.tables.domains import cells
@@ -51,7 +51,7 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Any:
 @pytest.mark.parametrize("name", [*KINDS])
 def test_sums_of_a_grouped_column_are_those_of_its_rows(source: Any, name: str) -> None:
     kind = KINDS[name][1]
-    grouped = Rows(source).column(name, partial(votes, kind=kind))
+    grouped = EngineRows(source).column(name, partial(votes, kind=kind))
     plain = EngineBatches(source.columns([name]), partial(_each, change=lambda table: votes(table[name], kind)), size=128)
     assert isinstance(grouped, GroupedColumn)
     found, expected = (cells(values, lambda cell: cell, size()).values for values in (grouped, plain))
@@ -67,7 +67,7 @@ def test_sums_of_a_grouped_column_are_those_of_its_rows(source: Any, name: str) 
 def test_values_that_are_left_out_are_left_out_of_groups(source: Any) -> None:
     """`read` gives fewer values than it gets where some are missing."""
     read = partial(units_of, axis=axis_of("number", None), kind="number", gaps=False)
-    found = Rows(source).column("floats", read).different()
+    found = EngineRows(source).column("floats", read).different()
     finite = frame()["floats"][np.isfinite(frame()["floats"])]
     assert int(found.counts.sum()) == len(finite)
     assert len(found.counts) == len({*finite}), "0 and -0 are one"
@@ -88,7 +88,7 @@ def test_sorted_numbers_are_counted_across_pieces(at_once: int, monkeypatch: pyt
 
 
 def test_values_that_do_not_repeat_are_read_by_row(source: Any) -> None:
-    rows = Rows(source)
+    rows = EngineRows(source)
     assert isinstance(rows.column("other", lambda values: values.to_numpy()), EngineBatches)
     assert not isinstance(Rows(frame()).column("truths", lambda values: values.to_numpy()), GroupedColumn)
 
@@ -115,7 +115,7 @@ def test_codes_of_different_values_are_codes_of_rows(source: Any) -> None:
 def test_a_table_that_changes_between_scans_is_refused() -> None:
     connection = duckdb.connect()
     connection.execute("create table visits as select range % 3 as x from range(100)")
-    rows = Rows(open_table(in_memory(connection.table("visits"))))
+    rows = EngineRows(open_table(in_memory(connection.table("visits"))))
     connection.execute("insert into visits values (1)")
     with pytest.raises(ValueError, match="has changed while it was read"):
         rows.column("x", lambda values: values.to_numpy())

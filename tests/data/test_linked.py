@@ -22,7 +22,7 @@ from dpgen.data import load_linked
 from dpgen.data.linked import MOST_BOUGHT, LinkedTables
 from dpgen.data.split import secret_key
 from dpgen.data.toy import simulated_patients
-from dpgen.evaluation.linked import compared
+from dpgen.evaluation.linked import comparison
 from dpgen.facts import Fact
 from dpgen.privacy.curator import Curator
 
@@ -688,7 +688,7 @@ def test_rows_name_people_who_are_there(
     again = load_linked(path=str(tmp_path / "made" / "datapackage.json"), test_fraction=0.0)
     assert [own.column for own in again.references] == [column]
     assert (again.references[0].targets >= 0).sum() == len(named)
-    scores = compared(tmp_path / "made" / "datapackage.json", tmp_path / "made", seed=0)
+    scores = comparison(tmp_path / "made" / "datapackage.json", tmp_path / "made", seed=0).scores
     assert bool(scores) == (len(release.schemas[0].fields) + len(release.about) > 1)
 
 

@@ -1,5 +1,6 @@
-"""Records: what is refused, what is private, what is split, and their files of zeros and ones or grey values."""
+"""Records, sets and records on disk: what is refused, what is private, what is split, and their files."""
 
+import gzip
 from pathlib import Path
 from typing import Any
 
@@ -8,12 +9,17 @@ import pandas as pd
 import pytest
 import tiny
 import torch
+from fixed_source import FixedKeySource
 from refusals import refused
 
-from dpgen.data import load_records
-from dpgen.data.records import MAX_CLASSES, Records, class_labels, split_records
+from dpgen.config import keyword_job
+from dpgen.data import MappedRows, Records, load_mapped, load_records, load_sets
+from dpgen.data.records import MAX_CLASSES, class_labels, read_baskets, split_records
 from dpgen.data.split import Split
+from dpgen.evaluation import evaluate
 from dpgen.facts import Fact
+from dpgen.privacy.curator import Curator
+from dpgen.privacy.ledger import Ledger
 
 EYE = torch.eye(6, dtype=torch.uint8)
 ONES = torch.ones(2, 6, dtype=torch.uint8)
@@ -195,3 +201,178 @@ def test_class_labels() -> None:
     assert (codes.tolist(), names) == ([1, 0, 1], ("1", "b"))
     with pytest.raises(ValueError, match=f"label_column 'y' has {MAX_CLASSES + 1} distinct values: at most {MAX_CLASSES}"):
         class_labels(pd.Series(range(MAX_CLASSES + 1), name="y"))
+
+
+LINES = "10 2 30\n2 30\n2\n\n30 2 2 7\n9 10\n"
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> str:
+    (tmp_path / "baskets.dat").write_text(LINES)
+    return str(tmp_path / "baskets.dat")
+
+
+def everything(records) -> list[list[int]]:
+    return sorted(records.x.tolist() + records.test_x.tolist())
+
+
+def test_all_items_in_numeric_order(path: str) -> None:
+    records = load_sets(path=path)
+    assert records.columns == ["2", "7", "9", "10", "30"]
+    assert everything(records) == sorted(
+        [[1, 0, 0, 1, 1], [1, 0, 0, 0, 1], [1, 0, 0, 0, 0], [0] * 5, [1, 1, 0, 0, 1], [0, 0, 1, 1, 0]]
+    )
+    assert (records.name, records.labels) == ("baskets", None)
+    assert tiny.told(records)[Fact.READ_ITEMS] == {"how": "all of them"}
+
+
+@pytest.mark.parametrize(
+    ("top", "columns"),
+    [(1, ["2"]), (2, ["2", "30"]), (3, ["2", "10", "30"]), (4, ["2", "7", "10", "30"]), (99, ["2", "7", "9", "10", "30"])],
+)
+def test_top_items_count_records_not_repetitions(path: str, top: int, columns: list[str]) -> None:
+    records = load_sets(path=path, top_items=top)
+    assert records.columns == columns
+    assert tiny.told(records)[Fact.READ_ITEMS] == {"how": f"the {top} most frequent"}
+
+
+def test_public_items_leave_no_note(path: str, tmp_path: Path) -> None:
+    (tmp_path / "items").write_text("30\n2 99\n")
+    records = load_sets(path=path, items_path=str(tmp_path / "items"))
+    assert records.columns == ["30", "2", "99"]
+    assert everything(records)[-1] == [1, 1, 0]
+    assert Fact.READ_ITEMS not in tiny.told(records)
+
+
+def test_words_packed(tmp_path: Path) -> None:
+    file = tmp_path / "words.txt.gz"
+    file.write_bytes(gzip.compress("milk bread\r\nbread\tègg\n12 bread\nmilk\n".encode()))
+    records = load_sets(path=str(file))
+    assert records.columns == ["12", "bread", "milk", "ègg"]
+    assert records.n + len(records.test_x) == 4
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"top_items": 0}, "top_items is 0"),
+        ({"top_items": 2, "items_path": "x"}, "top_items is 2 and items_path is 'x'"),
+        ({"items": ["2", "30", "2"]}, "items names item '2' more than once"),
+        ({"items": []}, "items names no item"),
+        ({"items_path": "/nowhere/x"}, "path is '/nowhere/x'"),
+    ],
+)
+def test_options_are_refused(path: str, options: dict, message: str) -> None:
+    with refused(message):
+        load_sets(path=path, **options)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "is empty"),
+        (b"\n \n", "holds no items"),
+        (b"1 2\n3,4\n", ": item ids must be separated by blanks"),
+        (b"1;2\n", "line 1 has an item"),
+        (b"1 2\n\xff\xfe\n", "is not a text file"),
+        (b"1 2\n\x00\x01\n3\n", "is not a text file"),
+        (gzip.compress(b"1 2\n" * 50, mtime=0)[:-5], "is a damaged gzip file"),
+    ],
+)
+def test_files_are_refused(tmp_path: Path, content: bytes, message: str) -> None:
+    (tmp_path / "bad").write_bytes(content)
+    with refused(message):
+        read_baskets(tmp_path / "bad")
+
+
+def test_a_line_more_is_one_record_more(tmp_path: Path) -> None:
+    """Empty lines before the end were left out together, with the last set that has an item."""
+    for lines in (["1 2", "", "", "3"], ["1 2", "", ""], ["1 2", ""], ["1 2"]):
+        for end in ("", "\n"):
+            (tmp_path / "sets").write_text("\n".join(lines) + end)
+            if lines[-1] or end:
+                assert read_baskets(tmp_path / "sets") == [line.split() for line in lines]
+
+
+def test_table_too_large_is_refused(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dpgen.data.records.MAX_CELLS", 29)
+    with refused("6 records x 5 items"):
+        load_sets(path=path)
+
+
+X = np.random.default_rng(0).integers(0, 2, (300, 7)).astype(np.uint8)
+MAPPED_LABELS = np.arange(300) % 3
+NONE = torch.zeros(0, 7, dtype=torch.uint8)
+
+
+@pytest.fixture
+def shards(tmp_path: Path) -> str:
+    for i, (part, kind) in enumerate(zip(np.split(X, [120, 120, 290]), (np.uint8, bool, np.float32, np.int64))):
+        np.save(tmp_path / f"part{i}.npy", part.astype(kind))
+    return str(tmp_path / "part*.npy")
+
+
+def fitted(data: Any, **options: Any) -> Any:
+    """The release of a fit under fixed noise."""
+    job = keyword_job("gaussian", {"epsilon": 2.0, "progress_bar": False} | options, private=data)
+    return job.fit(data, Curator(Ledger(job.privacy.budget), source=FixedKeySource(1)), job.runtime)
+
+
+def test_rows_and_fits_are_those_of_the_array(shards: str) -> None:
+    rows = MappedRows.open(shards)
+    assert (rows.shape, rows.dtype, torch.equal(rows, torch.from_numpy(X))) == ((300, 7), torch.uint8, True)
+    both = (load_mapped(path=shards), Records("memory", torch.from_numpy(X), NONE))
+    found = [fitted(data, clusters="none").samples(50, random_state=0).x for data in both]
+    assert torch.equal(*found)
+    assert both[0].name == "part"
+
+
+def test_labels_are_a_column_of_the_files(tmp_path: Path) -> None:
+    for name, rows in (("left", slice(0, 200)), ("right", slice(200, 300))):
+        np.save(tmp_path / f"{name}.npy", np.insert(X[rows], 2, MAPPED_LABELS[rows], axis=1))
+    path = str(tmp_path / "[lr]*t.npy")
+    data = load_mapped(path=path, test_path=path, label_column=2, image_shape=(1, 7))
+    assert (data.n_classes, data.class_names, data.d, data.n_test) == (3, ("0", "1", "2"), 7, 300)
+    assert data.labels is not None
+    assert data.test_labels is not None
+    assert data.labels.tolist() == data.test_labels.tolist() == MAPPED_LABELS.tolist()
+    assert data.x.tolist() == data.test_x.tolist() == X.tolist()
+    assert tiny.told(data)[Fact.READ_CLASSES] == {"k": 3}
+    part = data.some(100)
+    assert (part.n, part.n_test, part.image_shape) == (100, 100, (1, 7))
+    assert part.labels is not None
+    rows = {(*row, label) for row, label in zip(map(tuple, X.tolist()), MAPPED_LABELS.tolist())}
+    assert {(*row, label) for row, label in zip(map(tuple, part.x.tolist()), part.labels.tolist())} <= rows
+
+
+def test_an_evaluation_looks_at_a_public_choice(shards: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = load_mapped(path=shards, test_path=shards)
+    monkeypatch.setattr("dpgen.evaluation.records.LOOKED_AT", 99)
+    found = evaluate(fitted(data, clusters="none"), data, full=False)
+    assert [note for note in found.notes if note.startswith("scores look at 99 of the records at most")]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"path": "bad.npy"}, "bad.npy has another value in row 24, column 4"),
+        ({"path": "nan.npy"}, "nan.npy has another value in row 2, column 1"),
+        ({"path": "[nb]a*.npy"}, "nan.npy has 2 columns"),
+        ({"test_path": "none.npy"}, "none.npy'"),
+        ({"test_path": "nan.npy"}, "another value"),
+        ({"image_shape": (2, 3)}, "image_shape 2 x 3 has 6 pixels, the records have 7"),
+        ({"path": "gaps.npy", "label_column": 6}, "gaps.npy has no label in row 1"),
+        ({"test_path": "gaps.npy", "label_column": 6}, "gaps.npy has no label in row 1"),
+        ({"label_column": 7}, "label_column is 7"),
+        ({"label_column": "class"}, "label_column is class"),
+    ],
+)
+def test_wrong_files_are_refused(shards: str, tmp_path: Path, options: dict[str, Any], said: str) -> None:
+    bad = X.copy()
+    bad[23, 3] = 7
+    np.save(tmp_path / "bad.npy", bad)
+    np.save(tmp_path / "nan.npy", np.array([[0.0, 1.0], [np.nan, 0.0]]))
+    np.save(tmp_path / "gaps.npy", np.where(np.arange(7) == 6, np.nan, X))
+    places = {name: str(tmp_path / str(value)) for name, value in options.items() if name.endswith("path")}
+    with refused(said):
+        load_mapped(**{"path": shards} | options | places)

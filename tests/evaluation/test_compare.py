@@ -1,12 +1,12 @@
 """Two tables side by side: equal ones score as held-out rows do, faults are seen, values are looked at."""
 
-import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
+from documented_output import answered
 
 import dpgen
 from dpgen.cli.main import main
@@ -193,8 +193,7 @@ def test_rules_of_the_real_rows_that_synthetic_ones_break_come_first(
     real.to_csv(tmp_path / "real.csv", index=False)
     apart.to_csv(tmp_path / "apart.csv", index=False)
     arguments = ["compare", str(tmp_path / "real.csv"), str(tmp_path / "apart.csv"), "--out", str(tmp_path / "page.html")]
-    assert main([*arguments, "--json"]) == 0
-    assert {rule["rule"] for rule in json.loads(capsys.readouterr().out)["rules"]} == {*texts}
+    assert {rule["rule"] for rule in answered(capsys, *arguments)["rules"]} == {*texts}
     page = (tmp_path / "page.html").read_text()
     assert 0 < page.index("came &lt;= left") < page.index("<img")
 

@@ -1,15 +1,14 @@
 """Two nights by their released counts: of one law nothing is named, a column that moved is named first, without the data."""
 
-import json
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
-from documented_output import OUTPUT
+from documented_output import answered
 from refusals import refused
 
 import dpgen
@@ -124,13 +123,7 @@ def nights(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_runs_are_compared_by_what_they_released(nights: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    def said(*names: str, code: int = 0) -> Any:
-        capsys.readouterr()
-        assert main(["compare", *names, "--json"]) == code
-        found = json.loads(capsys.readouterr().out)
-        OUTPUT.validate(found)
-        return found
-
+    said = partial(answered, capsys, "compare")
     monday, tuesday, friday = (str(nights / name) for name in ("monday", "tuesday", "friday"))
     same = said(monday, tuesday)
     assert (same["changes"], same["rows_changed"], same["page"]) == ([], False, None)

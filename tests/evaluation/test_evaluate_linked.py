@@ -1,6 +1,5 @@
 """Errors of linked tables: by values, whatever codes a model has."""
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -8,6 +7,8 @@ from typing import Any, ClassVar
 import numpy as np
 import pandas as pd
 import pytest
+from documented_output import answered
+from linked_packages import saved
 from smoke import linked_tables
 
 from dpgen.cli.main import main
@@ -93,14 +94,11 @@ def test_a_release_without_a_row_has_no_scores() -> None:
 def test_packages_are_compared_by_a_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The same people lose nothing but what some differ from others by; rows that are dealt out lose what links them."""
     tables, found = simulated_patients(300), []
-    forms = {name: Form(container="pandas", names=tuple(t), types=tuple(map(str, t.dtypes))) for name, t in tables.items()}
     dealt = np.random.default_rng(0).permutation(tables["visits"]["patient"])
     for name, visits in (("real", tables["visits"]), ("dealt", tables["visits"].assign(patient=dealt))):
-        links: dict[str, Any] = {"orders": {"visits": "date"}, "links": {"visits": ("patient", "patients")}}
-        samples = LinkedSamples(tables=tables | {"visits": visits}, forms=forms, person="patient", **links)
-        samples.save(tmp_path / name)
-        assert main(["compare", str(tmp_path / "real" / "datapackage.json"), str(tmp_path / name), "--json"]) == 0
-        found.append({score["name"]: score["value"] for score in json.loads(capsys.readouterr().out)["scores"]})
+        saved(tmp_path / name, tables | {"visits": visits})
+        scores = answered(capsys, "compare", tmp_path / "real" / "datapackage.json", tmp_path / name)["scores"]
+        found.append({score["name"]: score["value"] for score in scores})
     assert len(found[0]) == 10
     for name in (NAMED["pair"], NAMED["next"], "a row and the next, ward: total variation"):
         assert found[1][name] > 1.5 * found[0][name], name
@@ -137,28 +135,21 @@ def test_rules_that_synthetic_people_break_come_first() -> None:
 def test_the_command_lists_rules_that_are_broken_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     tables = simulated_patients(200)
     region = tables["patients"].set_index("patient")["region"].reindex(tables["visits"]["patient"]).to_numpy()
-    links: dict[str, Any] = {"orders": {"visits": "date"}, "links": {"visits": ("patient", "patients")}}
     for name, own in (("real", region), ("dealt", np.random.default_rng(0).permutation(region))):
-        made = tables | {"visits": tables["visits"].assign(region=own)}
-        forms = {key: Form(container="pandas", names=tuple(t), types=tuple(map(str, t.dtypes))) for key, t in made.items()}
-        LinkedSamples(tables=made, forms=forms, person="patient", **links).save(tmp_path / name)
-    assert main(["compare", str(tmp_path / "real" / "datapackage.json"), str(tmp_path / "dealt"), "--json"]) == 0
-    assert "region is" in json.loads(capsys.readouterr().out)["scores"][0]["name"]
+        saved(tmp_path / name, tables | {"visits": tables["visits"].assign(region=own)})
+    scores = answered(capsys, "compare", tmp_path / "real" / "datapackage.json", tmp_path / "dealt")["scores"]
+    assert "region is" in scores[0]["name"]
 
 
 def test_people_are_attacked_by_what_their_rows_come_to(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A copy of all people is found, whatever their keys are; people of whom nothing was seen are not."""
-    links: dict[str, Any] = {"orders": {"visits": "date"}, "links": {"visits": ("patient", "patients")}}
-    for name, seed in (("real", 0), ("fresh", 1), ("other", 2)):
-        tables = simulated_patients(240, seed=seed)
-        forms = {key: Form(container="pandas", names=tuple(t), types=tuple(map(str, t.dtypes))) for key, t in tables.items()}
-        LinkedSamples(tables=tables, forms=forms, person="patient", **links).save(tmp_path / name)
-    real, other = (str(tmp_path / name / "datapackage.json") for name in ("real", "other"))
+    real, _, other = (
+        str(saved(tmp_path / name, simulated_patients(240, seed=seed))) for seed, name in enumerate(("real", "fresh", "other"))
+    )
     aucs, page = {}, tmp_path / "page.html"
     for name in ("real", "fresh"):
-        options = ["--holdout", other, "--attacks", "--epsilon", "1", "--json", *([f"--out={page}"] if name == "fresh" else [])]
-        assert main(["compare", real, str(tmp_path / name), *options]) == 0
-        found = json.loads(capsys.readouterr().out)
+        options = ["--holdout", other, "--attacks", "--epsilon", "1", *([f"--out={page}"] if name == "fresh" else [])]
+        found = answered(capsys, "compare", real, tmp_path / name, *options)
         scores = {score["name"]: score for score in found["scores"]}
         assert len([score for score in scores if score.startswith("attack")]) == 6
         aucs[name] = [scores[f"attack: membership by the nearest row{end}, AUC"] for end in ("", ", beside that of others")]

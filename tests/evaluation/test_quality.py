@@ -1,6 +1,5 @@
 """SDMetrics' quality report beside the scores of `compare`: its own figures, of one table and of linked tables."""
 
-import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -8,13 +7,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from documented_output import answered
+from linked_packages import saved
 from refusals import refused
 
 import dpgen
 from dpgen.cli.main import main
-from dpgen.containers import Form
 from dpgen.data.toy import simulated_patients
-from dpgen.samples import LinkedSamples
 
 PREFIX = "SDMetrics quality report: "
 
@@ -65,13 +64,6 @@ def test_columns_apart_have_their_shapes_and_lose_their_trends() -> None:
     assert list(alone) == ["overall", "Column Shapes"], "one column has no pairs"
 
 
-def saved(directory: Path, tables: dict[str, pd.DataFrame]) -> Path:
-    forms = {key: Form(container="pandas", names=tuple(t), types=tuple(map(str, t.dtypes))) for key, t in tables.items()}
-    links: dict[str, Any] = {"orders": {"visits": "date"}, "links": {"visits": ("patient", "patients")}}
-    LinkedSamples(tables=tables, forms=forms, person="patient", **links).save(directory)
-    return directory / "datapackage.json"
-
-
 def test_linked_tables_have_trends_between_tables_which_rows_at_random_lose(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -82,16 +74,15 @@ def test_linked_tables_have_trends_between_tables_which_rows_at_random_lose(
     found = {}
     for name, visits in (("same", tables["visits"]), ("dealt", tables["visits"].assign(patient=dealt))):
         saved(tmp_path / name, tables | {"visits": visits})
-        assert main(["compare", str(real), str(tmp_path / name), "--holdout", str(other), "--sdmetrics", "--json"]) == 0
-        scores = json.loads(capsys.readouterr().out)["scores"]
+        scores = answered(capsys, "compare", real, tmp_path / name, "--holdout", other, "--sdmetrics")["scores"]
         found[name] = {s["name"].removeprefix(PREFIX): s for s in scores if s["name"].startswith(PREFIX)}
     assert list(found["same"]) == ["overall", "Column Shapes", "Column Pair Trends", "Cardinality", "Intertable Trends"]
     assert all(score["value"] == pytest.approx(1.0) for score in found["same"].values())
     assert found["dealt"]["Column Shapes"]["value"] == pytest.approx(1.0)
     assert found["dealt"]["Intertable Trends"]["value"] < 0.95, "by which it is still above other people"
     assert all(0.5 < score["real"] < 1 for score in found["same"].values())
-    assert main(["compare", str(real), str(tmp_path / "same"), "--sdmetrics", "--json"]) == 0
-    split = [s for s in json.loads(capsys.readouterr().out)["scores"] if s["name"].startswith(PREFIX)]
+    scores = answered(capsys, "compare", real, tmp_path / "same", "--sdmetrics")["scores"]
+    split = [score for score in scores if score["name"].startswith(PREFIX)]
     assert all(0.5 < score["real"] < 1 for score in split), "a part of the people is held out"
 
 

@@ -1,7 +1,6 @@
 """Exact laws of lattice samplers, for tests of privacy by enumeration."""
 
 import math
-from types import SimpleNamespace
 
 import torch
 from torch import Tensor
@@ -20,10 +19,6 @@ def worst_loss(first: GridResponse, second: GridResponse, x: Tensor) -> float:
     a, b = log_density(first, x), log_density(second, x)
     both = (a > -math.inf) | (b > -math.inf)
     return float((a[both] - b[both]).abs().max())
-
-
-def data(x: Tensor, bounds: Tensor | None) -> SimpleNamespace:
-    return SimpleNamespace(x=x, bounds=bounds, columns=tuple(f"c{i}" for i in range(x.shape[1])))
 
 
 class CountingSource(SecureSource):

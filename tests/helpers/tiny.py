@@ -66,6 +66,13 @@ UNLABELLED = ("--label_column=null", "--image_shape=null", "--clusters=none")
 """Options for records without labels: a run that trains no classifier to evaluate itself."""
 
 
+def closed_form(directory: Path, model: str, *extra: str) -> list[str]:
+    """The smallest run of a model that trains nothing, on records without labels."""
+    given = (f"--model={model}", *UNLABELLED[:2], *extra)
+    networks = ("--hidden", "--latent", "--steps", "--sampling_rate", "--accelerator", "--image_shape")
+    return [argument for argument in arguments(directory, *given) if not argument.startswith(networks)]
+
+
 def released(
     module: PrivateSums,
     batch: Batch,

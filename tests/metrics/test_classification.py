@@ -17,8 +17,10 @@ from dpgen.metrics.classification import (
     clustering_accuracy,
     predicted_classes,
     train_on_synthetic_accuracy,
+    train_on_synthetic_auc,
     trained_cnn,
 )
+from dpgen.metrics.queries import independent_marginals
 
 DIGITS = load_digits()
 
@@ -183,3 +185,34 @@ def test_clustering_accuracy_agrees_with_enumeration(n_classes: int, k: int, see
 def test_samples_and_clusters_that_cannot_be_compared(call, name: str) -> None:
     with refused(name):
         call()
+
+
+def rows(n: int, sizes: tuple[int, ...], seed: int) -> Tensor:
+    """Codes of columns of these sizes."""
+    generator = torch.Generator().manual_seed(seed)
+    return torch.stack([torch.randint(size, (n,), generator=generator) for size in sizes], 1)
+
+
+@pytest.mark.parametrize("judge", ["boosting", "logistic"])
+def test_classifiers_find_what_can_be_predicted(judge: str) -> None:
+    sizes, ordered = (20, 3, 3), (True, False, False)
+    x = rows(1500, sizes, 7)
+    x[:, 2] = (x[:, 0] > 9).long() + (x[:, 1] == 2).long()
+    options = {"sizes": sizes, "ordered": ordered, "judge": judge}
+    assert train_on_synthetic_auc(x[:1000], x[1000:], 2, **options) > 0.93  # type: ignore[arg-type]
+    shuffled = independent_marginals(x[:1000], 1000, generator=torch.Generator().manual_seed(0))
+    assert 0.35 < train_on_synthetic_auc(shuffled, x[1000:], 2, **options) < 0.65  # type: ignore[arg-type]
+
+
+def test_synthetic_rows_of_one_class_predict_nothing() -> None:
+    x = rows(50, (4, 2), 8)
+    constant = torch.cat([x[:, :1], torch.ones(50, 1, dtype=torch.int64)], 1)
+    assert train_on_synthetic_auc(constant, x, 1, sizes=(4, 2), ordered=(True, False)) == 0.5
+
+
+def test_what_cannot_be_compared_is_refused() -> None:
+    x = rows(5, (2, 2), 0)
+    with pytest.raises(ValueError, match="judge"):
+        train_on_synthetic_auc(x, x, 1, sizes=(2, 2), ordered=(True, True), judge="tree")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="test has 1 classes"):
+        train_on_synthetic_auc(x, torch.zeros_like(x), 1, sizes=(2, 2), ordered=(True, True))

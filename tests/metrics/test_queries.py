@@ -11,6 +11,7 @@ from torch import Tensor
 
 from dpgen.metrics.queries import (
     answers,
+    associations,
     conjunctions,
     correlation_errors,
     independent_marginals,
@@ -168,3 +169,16 @@ ONE, X = [torch.tensor([0])], records(30, 5, share=0.5)
 def test_bad_input(call, name: str) -> None:
     with refused(name):
         call()
+
+
+def test_associations_of_independent_columns_are_small_and_of_functions_one() -> None:
+    x = categories(5000, (4, 5, 30), 1)
+    found = associations(torch.cat([x, 7 - x[:, :1]], 1))
+    assert found[0, 3] == pytest.approx(1, abs=1e-6)
+    assert float(found[:3, :3].triu(1).max()) < 0.05
+    assert torch.equal(found, found.T)
+
+
+def test_a_constant_column_is_associated_with_nothing() -> None:
+    x = torch.cat([categories(50, (3,), 2), torch.zeros(50, 1, dtype=torch.int64)], 1)
+    assert associations(x)[0, 1] == 0

@@ -3,6 +3,7 @@
 import copy
 import io
 import json
+import math
 import multiprocessing
 import os
 import pickle
@@ -17,8 +18,24 @@ import torch
 from fixed_source import FixedKeySource
 from scipy import stats
 
+from dpgen.privacy.curator import Curator
 from dpgen.privacy.draws import Keystream
-from dpgen.privacy.noise import PublicRandomness, SecureSource, grid_step, require_secure
+from dpgen.privacy.ledger import Ledger
+from dpgen.privacy.mechanisms import Relation
+from dpgen.privacy.noise import (
+    DeviceSource,
+    PublicRandomness,
+    SecureSource,
+    device_normal,
+    grid_step,
+    noisy_prefix_sums,
+    philox,
+    prefix_sensitivity,
+    require_secure,
+    square_root_factor,
+    toeplitz_product,
+)
+from dpgen.runtime import Runtime
 
 STD = 3.0
 STEP = 2.0**-9  # the grid of noise_std in [2, 4)
@@ -260,3 +277,150 @@ def test_public_randomness_is_reproducible() -> None:
         PublicRandomness(5).spawn("a").spawn("a"),
     ]
     assert len({tuple(draw(public)) for public in streams}) == 7
+
+
+# -- noise on devices --------------------------------------------------------------------------------------------------
+
+
+DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
+KNOWN = [  # of Random123, counter, key, words
+    ((0, 0, 0, 0), (0, 0), (0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8)),
+    ((2**32 - 1,) * 4, (2**32 - 1,) * 2, (0x408F276D, 0x41C83B0E, 0xA20BC7C6, 0x6D5451FD)),
+    (
+        (0x243F6A88, 0x85A308D3, 0x13198A2E, 0x03707344),
+        (0xA4093822, 0x299F31D0),
+        (0xD16CFE09, 0x94FDCCEB, 0x5001E420, 0x24126EA1),
+    ),
+]
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize(("counter", "key", "words"), KNOWN)
+def test_known_answers(counter, key, words, device):
+    first = torch.tensor([counter[0], 7], device=device)
+    found = philox((first, *counter[1:]), key)
+    assert tuple(int(word[0]) for word in found) == words
+    assert all(int(word[0]) != int(word[1]) for word in found)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_draws_are_normal_and_never_the_same(device):
+    one, two = (device_normal(torch.device(device), 200_001).cpu() for _ in range(2))
+    assert len(one) == len(one.unique()) == 200_001
+    for draw in (one, two):
+        assert stats.kstest(draw.numpy(), "norm").pvalue > 1e-7
+        assert 3.5 < float(draw.abs().max()) < 9.5
+    assert float((one == two).double().mean()) < 1e-3
+    assert abs(float(torch.corrcoef(torch.stack([one, two]))[0, 1])) < 0.02
+    half = 100_000
+    assert abs(float(torch.corrcoef(torch.stack([one[:half], one[-half:]]))[0, 1])) < 0.02, "of a pair, too"
+
+
+def test_every_word_of_the_system_moves_a_draw(monkeypatch):
+    def drawn(changed: int) -> torch.Tensor:
+        words = iter(7 + (place == changed) for place in range(5))
+        monkeypatch.setattr("os.urandom", lambda count: next(words).to_bytes(count, "big"))
+        return device_normal(torch.device("cpu"), 4)
+
+    assert len(torch.stack([drawn(changed) for changed in range(6)]).unique(dim=0)) == 6
+
+
+def test_noise_of_a_device_is_made_there_and_that_of_a_cpu_is_aes(monkeypatch):
+    source = DeviceSource()
+    drawn = []
+    monkeypatch.setattr(SecureSource, "unrounded_normal", lambda self, *shape, **_: drawn.append(shape) or torch.zeros(shape))
+    assert source.normal_on(torch.device("meta"), 7, noise_std=1.0).device.type == "meta"
+    assert drawn == []
+    monkeypatch.setattr("dpgen.privacy.noise.device_normal", lambda device, n: torch.arange(n).double())
+    assert source.normal_on(torch.device("meta"), 3, noise_std=2.5).tolist() == [0.0, 2.5, 5.0]
+    source.normal_on(torch.device("cpu"), 7, noise_std=1.0)
+    assert drawn == [(7,)]
+
+
+@pytest.mark.parametrize("noise_source", ["host", "device"])
+def test_the_curator_of_a_run_draws_where_it_was_told_to(noise_source):
+    curator = Curator(Ledger(None, delta=1e-5), source=Runtime(noise_source=noise_source).source())
+    assert curator.draws_on_device == (noise_source == "device")
+
+
+@pytest.mark.parametrize("options", [{"noise_source": "gpu"}, {"noise_source": "device", "accelerator": "cpu"}])
+def test_what_cannot_be_is_refused(options):
+    with pytest.raises(ValueError, match="noise_source"):
+        Runtime(**options)
+
+
+# -- prefix sums -------------------------------------------------------------------------------------------------------
+
+
+def matrix(m: int) -> np.ndarray:
+    factor = square_root_factor(m)
+    return np.array([[factor[i - j] if i >= j else 0.0 for j in range(m)] for i in range(m)])
+
+
+@pytest.mark.parametrize("m", [1, 2, 7, 40])
+def test_the_factor_squares_to_prefix_sums(m: int) -> None:
+    assert matrix(m) @ matrix(m) == pytest.approx(np.tri(m))
+    x = np.random.default_rng(0).normal(size=m)
+    assert toeplitz_product(square_root_factor(m), x) == pytest.approx(matrix(m) @ x)
+
+
+def moves(m: int, relation: Relation) -> list[np.ndarray]:
+    """Every difference of the counts of neighbours; under replace-one the last cell may be left out."""
+    cells = [*np.eye(m), np.zeros(m)]
+    if relation == "add_remove":
+        return cells[:-1]
+    return [a - b for i, a in enumerate(cells) for j, b in enumerate(cells) if i != j]
+
+
+@pytest.mark.parametrize("relation", ["add_remove", "replace_one"])
+@pytest.mark.parametrize("m", [1, 2, 3, 5, 16, 33])
+def test_the_sensitivity_is_that_of_the_worst_neighbours(m: int, relation: Relation) -> None:
+    B = matrix(m)
+    worst = max(float(np.linalg.norm(B @ move)) for move in moves(m, relation))
+    assert worst <= prefix_sensitivity(m, relation) <= worst * (1 + 1e-6)
+
+
+@pytest.mark.parametrize("relation", ["add_remove", "replace_one"])
+def test_a_twin_that_forgets_the_factor_is_rejected(relation: Relation) -> None:
+    """Sensitivity 1 (or sqrt 2), as of plain counts, would move B x by more than the noise multiplier allows."""
+    B, plain = matrix(64), 1.0 if relation == "add_remove" else math.sqrt(2)
+    assert max(float(np.linalg.norm(B @ move)) for move in moves(64, relation)) > 1.15 * plain
+
+
+def test_noise_has_the_stated_variance_and_not_less() -> None:
+    """400 runs of 30 correlated sums: mean squares within 35 % (more than 6 standard errors of the slowest)."""
+    counts = np.arange(30)
+    runs = np.array(
+        [noisy_prefix_sums(counts, noise_multiplier=3.0, relation="replace_one", source=SecureSource())[0] for _ in range(400)]
+    )
+    _, variances = noisy_prefix_sums(counts, noise_multiplier=3.0, relation="replace_one", source=SecureSource())
+    B, std = matrix(30), 3.0 * prefix_sensitivity(30, "replace_one")
+    assert variances == pytest.approx(std**2 * (B**2).sum(1))
+    ratio = ((runs - np.cumsum(counts)) ** 2).mean(0) / variances
+    assert ratio.min() > 0.55
+    assert ratio.max() < 1.65
+
+
+def fast_product(cells: np.ndarray, noise: np.ndarray) -> np.ndarray:
+    """The broken twin: counts and noise through the same fast Fourier transform."""
+    factor = square_root_factor(len(cells))
+    return toeplitz_product(factor, toeplitz_product(factor, cells.astype(float)) + noise)
+
+
+@pytest.mark.parametrize("multiplier", [1e-3, 0.3, 40.0, 1e7])
+def test_a_record_moves_what_is_released_by_whole_numbers_below_it_alone(multiplier: float) -> None:
+    """Same noise, one record more in cell 500 of 1000: sums before it keep every bit, those after it grow by exactly 1."""
+    rng = np.random.default_rng(0)
+    cells = rng.integers(0, 10**6, 1000)
+    more = cells.copy()
+    more[500] += 1
+    first, second = (
+        noisy_prefix_sums(x, noise_multiplier=multiplier, relation="add_remove", source=FixedKeySource(1))[0]
+        for x in (cells, more)
+    )
+    grid = min(1.0, grid_step(multiplier * prefix_sensitivity(1000, "add_remove")))
+    assert (first / grid == np.rint(first / grid)).all()
+    assert (second - first).tolist() == [0.0] * 500 + [1.0] * 500
+    assert (first != np.cumsum(cells)).any()
+    twin = fast_product(more, np.zeros(1000)) - fast_product(cells, np.zeros(1000))
+    assert (twin[:500] != 0).any(), "in floating point every sum moves"

@@ -93,15 +93,15 @@ def number_of(shape: str) -> Shape | None:
     if parts is None:
         return None
     head, tail = _heads().get(parts[1]), _tails().get(parts[3])
-    if head is None or tail is None or (head[0] and tail[0]):
+    if head is None or tail is None:
         return None
     style = _STYLES.get((head[1], tail[1]))
     core = _PLAIN_CORE.fullmatch(parts[2]) or _CORE.fullmatch(parts[2])
     if style is None or core is None or (head[0], tail[0]) not in affixes():
         return None
     start = len(parts[1])
-    whole = tuple(start + i for i in range(core.end("whole")) if parts[2][i] == "9")
-    rest = tuple(start + i for i in range(*core.span("rest")) if core["rest"])
+    whole = tuple(start + found.start() for found in re.finditer("9", core["whole"]))
+    rest = tuple(start + i for i in range(*core.span("rest")))
     return Shape((head[0], tail[0]), style, _layout(core, len(whole), len(rest)), whole, rest)
 
 
@@ -221,6 +221,7 @@ STYLES = tuple(dict.fromkeys(style for style in _STYLES.values() if style != "-"
 
 
 def number_writing(example: str) -> NumberWriting | None:
+    """The writing of which this is an example; None: it is of several, or no number."""
     shape = number_of(DIGIT.sub("9", example.strip()))
     if shape is None or shape.layout in ("3.", "3,") or (shape.layout in ("", "4") and shape.affix == ("", "")):
         return None

@@ -56,7 +56,7 @@ def keep_epochs_whole(plan: DPSGDPlan[Any], checkpoint: dict[str, Any]) -> None:
 
 
 class PrivateTraining(PrivateSums):
-    """The steps that every private training takes, whoever owns the network: `DPSGD` and `own_module.ModuleTraining` call them.
+    """The steps that every private training takes, whoever owns the network: `DPSGD` and `ModuleTraining` call them.
 
     | call | what happens |
     |---|---|

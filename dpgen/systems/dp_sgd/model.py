@@ -59,6 +59,7 @@ def channels_first(shape: Sequence[int]) -> tuple[int, int, int]:
 def one_hot_rows(codes: Tensor, schema: Schema, *, labelled: bool) -> tuple[Tensor, Tensor | None]:
     """Bits (n, d) uint8 of codes of a table: a block for each column, but for the target if rows are `labelled` by it.
 
+    >>> from dpgen.schema import Schema
     >>> schema = Schema.from_descriptor({"fields": [{"name": "tea", "type": "boolean"}]})
     >>> one_hot_rows(torch.tensor([[1], [2]]), schema, labelled=False)[0].tolist()
     [[0, 1, 0], [0, 0, 1]]
@@ -102,7 +103,7 @@ class TrainingData:
 
     @classmethod
     def of_table(cls, data: Table | RawTable, *, labelled: bool) -> TrainingData:
-        """Those of a table whose domains are public: one-hot codes by its schema; `labelled`: the target is the label.
+        """Inputs of a table whose domains are public: one-hot codes by its schema; `labelled`: the target is the label.
 
         Raises:
             ValueError: a domain that is not known, rows that only an engine has.
@@ -121,7 +122,7 @@ class TrainingData:
 
     @classmethod
     def of(cls, data: Records | Images, *, grey: bool = False) -> TrainingData:
-        """Those of records or images; `grey`: with their grey values, if they have any."""
+        """Inputs of records or images; `grey`: with their grey values, if they have any."""
         if data.x.ndim == 4:
             images, shape = cast("Images", data), channels_first(data.x.shape[1:])
             inputs = Inputs(image_rows(images.x), images.labels, WHITE)

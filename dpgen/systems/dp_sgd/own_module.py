@@ -182,7 +182,7 @@ def _require_same_book(module: nn.Module, ledger: Ledger | Path | str | None) ->
 
 
 def _unit(people: Any, most: int | None) -> str:
-    """What the guarantee protects: a record, or a person with `most` of them."""
+    """The unit of the guarantee: a record, or a person with `most` of them."""
     if most is None:
         return person(None, 1)
     return person(people if isinstance(people, str) else "people", most)

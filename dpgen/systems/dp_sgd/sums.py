@@ -169,7 +169,7 @@ def _apart(gradients: RecordGradients, layers: Sequence[Layer]) -> list[RecordGr
 
 
 def _rows(gradients: RecordGradients, cluster: int, rows: Tensor) -> RecordGradients:
-    """Those of some rows, all of one cluster."""
+    """Gradients of some rows, all of one cluster."""
     rows = to_device(rows, gradients.factors[0].outputs.device)
     factors = [
         f._replace(outputs=f.outputs[rows], inputs=None if f.inputs is None else f.inputs[rows]) for f in gradients.factors
@@ -354,7 +354,7 @@ class PrivateSums:
             self._observe(pieces(), margin, draw)
         sums = self._target(batch.sizes, out)
         for i, piece in enumerate(pieces()):
-            own = self._weights_of_layers(piece) if self.layers else self._weights(piece)
+            own = self._weights(piece)
             weights = torch.zeros(piece.gradients.bounds[-1], *own.shape[1:], device=own.device)
             weights[piece.places] = own
             short = min(SHORT, self.config.micro_batch)
@@ -376,27 +376,19 @@ class PrivateSums:
         self.policy.observe(draw.gaussian("norms", widened(histogram, moved * margin.records)))
 
     def _weights(self, piece: _Piece) -> Tensor:
-        """Coefficients (b,): whatever a policy says, no record weighs more than 1, or than its share of a person.
+        """Weights (b,), or (b, factors) where layers are clipped apart: whatever a policy says, a record's term is bounded.
 
-        One without a finite norm, or whose weight is NaN, weighs nothing: refused, it would show that it is there.
+        No record weighs more than 1, or than the share of a layer, times its share of a person. One without a finite norm, or
+        whose weight is NaN, weighs nothing, of layers in all: refused, it would show that it is there.
         """
-        given = _weights_of(self.policy, piece.norms, piece.cluster)
-        weights = given.clamp_min(0.0).minimum(1.0 / piece.norms)
-        finite = torch.where(torch.isfinite(piece.norms) & ~weights.isnan(), weights, 0.0)
-        return finite if piece.share is None else finite * piece.share
-
-    def _weights_of_layers(self, piece: _Piece) -> Tensor:
-        """Weights (b, factors) where layers are clipped apart: in none a record weighs more than the share of the layer.
-
-        Without a finite norm in one of them it weighs nothing in all.
-        """
-        shares = piece.norms.new_tensor([layer.share for layer in self.layers])
-        given = _weights_of(self.policy, piece.norms, piece.cluster)
-        weights = given.clamp_min(0.0).minimum(shares / piece.norms)
-        finite = (torch.isfinite(piece.norms) & ~weights.isnan()).all(1, keepdim=True)
-        weights = torch.where(finite, weights, 0.0)
-        weights = weights if piece.share is None else weights * piece.share[:, None]
-        return weights[:, to_device(torch.tensor(piece.owner), weights.device)]
+        apart, norms = bool(self.layers), piece.norms
+        most: Any = norms.new_tensor([layer.share for layer in self.layers]) if apart else 1.0
+        weights = _weights_of(self.policy, norms, piece.cluster).clamp_min(0.0).minimum(most / norms)
+        finite = torch.isfinite(norms) & ~weights.isnan()
+        weights = torch.where(finite.all(1, keepdim=True) if apart else finite, weights, 0.0)
+        if piece.share is not None:
+            weights = weights * (piece.share[:, None] if apart else piece.share)
+        return weights[:, to_device(torch.tensor(piece.owner), weights.device)] if apart else weights
 
     def averaging(self) -> Tensor:
         """Factors (k,) from noisy sums to gradients: clip bounds over expected sizes, never over drawn ones."""

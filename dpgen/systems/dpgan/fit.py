@@ -11,7 +11,6 @@ from torch.func import functional_call
 
 from dpgen.facts import Said
 from dpgen.nets.gan import CriticBank, Generator, critic_loss, paired, sameness
-from dpgen.nets.own import OwnCriticBank, OwnGenerator
 from dpgen.privacy.clipping import clipped_sums, gradient_norms
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.ledger import Ledger
@@ -25,6 +24,7 @@ from dpgen.systems.dpgan.plan import DPGANConfig
 
 if TYPE_CHECKING:
     from dpgen.data import Images, Points, Records
+    from dpgen.nets.own import OwnCriticBank, OwnGenerator
     from dpgen.release import PublicModel
     from dpgen.runtime import Runtime
 

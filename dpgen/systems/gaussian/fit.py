@@ -81,7 +81,7 @@ class Inputs:
         seed: int = 0,
         device: str = "cpu",
     ) -> Inputs:
-        """Those of records, whose sums are computed on `device`; what is out of range is refused."""
+        """Inputs of records, whose sums are computed on `device`; what is out of range is refused."""
         clusters = config.resolved(n_classes=records.n_classes).clusters
         labelled, n_classes = clusters == "labels", records.n_classes
         read: Any

@@ -380,7 +380,7 @@ class Moments(NamedTuple):
 
     @classmethod
     def of(cls, noisy: Tensor, noise_std: float, map: Frequencies, k: int) -> Moments:
-        """Those of noisy `image_sums`."""
+        """Moments of noisy `image_sums`."""
         p, q = 1 + map.even_size, map.odd_size
         even, odd = symmetric(noisy[: k * p * p].reshape(k, p, p)), symmetric(noisy[k * p * p :].reshape(k, q, q))
         counts = even[:, 0, 0] / BORDER**2

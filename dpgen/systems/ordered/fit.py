@@ -10,7 +10,7 @@ from dpgen.privacy.curator import Curator
 from dpgen.privacy.ledger import Ledger, Planned
 from dpgen.privacy.mechanisms import pure_event
 from dpgen.statement import PrivacyStatement
-from dpgen.systems.ordered.estimator import FACTS, LaplaceHistogram, OrderedEstimator, number_of, ranked
+from dpgen.systems.ordered.estimator import FACTS, MERR, LaplaceHistogram, OrderedEstimator, number_of, ranked
 from dpgen.systems.ordered.model import RECORDS, OrderedDistribution, PiecewiseCDF, piecewise_polynomial
 from dpgen.systems.ordered.plan import CLAMP_SHARE, EPSILON, OrderedConfig, OrderedPlan
 
@@ -42,13 +42,11 @@ def ordered_estimator(
     common: dict[str, Any] = {"epsilon": epsilon, "delta": delta, "size": size, "rows": rows, "always_used": always_used}
     match config.method:
         case "partition":
-            from dpgen.systems.ordered.partition import PartitionCDF  # a run needs one of them
+            from dpgen.systems.ordered.partition import PartitionCDF  # the others do without
 
             return PartitionCDF(**common)
         case "laplace":
             return LaplaceHistogram(**common)
-    from dpgen.systems.ordered.merr import MERR
-
     return MERR(**common, steps=config.steps)
 
 

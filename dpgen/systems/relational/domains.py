@@ -28,8 +28,8 @@ from dpgen.systems.relational.sums import (
     stack_of,
 )
 from dpgen.systems.tables.discovery import SHARES, Discovery, Found
-from dpgen.systems.tables.fit import COUNTING
 from dpgen.systems.tables.marginals import Known, Marginal, Measurement
+from dpgen.systems.tables.plan import COUNTING
 
 if TYPE_CHECKING:
     from dpgen.data import LinkedTables

@@ -36,9 +36,8 @@ from dpgen.systems.relational.sums import (
 )
 from dpgen.systems.relational.target import SHARE, target_tables
 from dpgen.systems.tables.discovery import thresholds
-from dpgen.systems.tables.fit import COUNTING, LEAST_COLUMNS
 from dpgen.systems.tables.marginals import SCALE, Coarsening, Columns, Marginal, Measurement, settled_columns
-from dpgen.systems.tables.rounds import Round, growing
+from dpgen.systems.tables.plan import COUNTING, LEAST_COLUMNS
 
 if TYPE_CHECKING:
     from dpgen.data import LinkedTables
@@ -280,6 +279,8 @@ def _in_rounds(
     budget: GaussianBudget,
 ) -> list[tuple[Table, Reals, float]]:
     """The tables that a tree is fitted to: select some of them, measure them, fit it again; spends all that is left."""
+    if tables:
+        from dpgen.systems.tables.rounds import Round, growing  # here, because columns alone have no rounds
     layout, picked = fitter.layout, list[tuple[Table, Reals, float]]()
     cells = [layout.cells(table).ravel() for table in tables]
     picks = max(1, round((config.picks or rule.picks) / config.rounds))

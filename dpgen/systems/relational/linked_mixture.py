@@ -16,8 +16,8 @@ Source: forward filtering, backward sampling; Carter and Kohn 1994, Biometrika 8
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -32,7 +32,6 @@ from dpgen.columns.forms import floats
 from dpgen.containers import Form
 from dpgen.schema import Schema
 from dpgen.systems.relational.chains import Chain, Tree
-from dpgen.systems.relational.draws import Draws
 from dpgen.systems.relational.references import Named
 from dpgen.systems.relational.rules import settled
 from dpgen.systems.relational.sums import Histories, Integers, Reals, Shape, in_spans, lines_of
@@ -216,12 +215,7 @@ class LinkedMixture:
             raise ValueError(f"{order!r} must be known in every row")
         step = table["seconds"] if dated else 1
         exact = np.floor_divide(exact, step).astype(np.int64)
-        for own in (Distance(**given) for given in table.get("distances", []) if given["column"] in rows):
-            away = own.of(rows[own.column], exact, step, table["name"])
-            if (away < 0).any():
-                ends = (order, own.column)[:: own.sign]
-                raise ValueError(f"{table['name']} has a row whose {ends[1]!r} is before {ends[0]!r}")
-            rows = rows.assign(**{own.made: away})
+        rows = _with_distances(table, rows, exact, step)
         sort = np.lexsort((exact, owner))
         exact, owner, rows = exact[sort], owner[sort], rows.iloc[sort].reset_index(drop=True)
         fresh = np.diff(owner, prepend=-1) != 0
@@ -286,6 +280,17 @@ class LinkedMixture:
         return tables.index(next(table for table in tables if table and name.startswith(f"{table}.")))
 
 
+def _with_distances(table: Mapping[str, Any], rows: pd.DataFrame, exact: Any, step: int) -> pd.DataFrame:
+    """Rows with how far other times are from their own, `exact` in units of `step`."""
+    for own in (Distance(**given) for given in table.get("distances", []) if given["column"] in rows):
+        away = own.of(rows[own.column], exact, step, table["name"])
+        if (away < 0).any():
+            ends = (table["order"], own.column)[:: own.sign]
+            raise ValueError(f"{table['name']} has a row whose {ends[1]!r} is before {ends[0]!r}")
+        rows = rows.assign(**{own.made: away})
+    return rows
+
+
 def _in_order(mixture: Mixture, columns: Columns, schema: Schema, places: Integers) -> CodedMixture:
     """A mixture whose columns stand at these places."""
     coarse, sizes = columns.coarse, tuple(mixture.sizes[c] for c in places)
@@ -298,14 +303,23 @@ def _in_order(mixture: Mixture, columns: Columns, schema: Schema, places: Intege
 # -- gaps --------------------------------------------------------------------------------------------------------------
 
 
-def imputed(model: LinkedMixture, tables: Mapping[str, pd.DataFrame] | pd.DataFrame, seed: int) -> Any:
-    """Linked tables with their gaps filled, as they are given; see `RelationalModel.impute`."""
+def imputed(
+    model: LinkedMixture,
+    tables: Mapping[str, pd.DataFrame] | pd.DataFrame,
+    generator: np.random.Generator,
+    inner: torch.Generator,
+    last: Callable[[Frames], None],
+) -> Any:
+    """Linked tables with their gaps filled, as they are given; see `RelationalModel.impute`.
+
+    `generator` draws classes and values, `inner` values inside bins, and `last` what is drawn last, in filled tables.
+    """
     given, names = model.by_name(tables), [*([] if model.named else [""]), *model.shown["tables"]]
     walked = model.walked(given, bounded=False)
     people = _with_gaps(model, walked)
     walked = _copied(model, walked)
     gaps = [_gaps(*own) for own in zip(names, model.lines, walked.frames)]
-    filled = _Filling.of(model, walked, gaps, seed).run(people)
+    filled = _Filling.of(model, generator, inner, walked, gaps).run(people, last)
     found = dict(tables) if isinstance(tables, Mapping) else {names[-1]: tables}
     for number, name in enumerate(names):
         if name in given:
@@ -354,34 +368,35 @@ def _copied(model: LinkedMixture, walked: Walked) -> Walked:
 class _Filling:
     """People with gaps, in their own columns or in those of their rows.
 
-    `chains` have the columns of rows in the order of their schema, `chances` (d, K) are the log chances of each class that a
-    column has a value, and `absent` says of each value of a table whether it is to be filled. Gaps of `lax` lines may stay in
-    columns that a constraint names.
+    `chances` (d, K) are the log chances of each class that a column has a value, and `absent` says of each value of a table
+    whether it is to be filled. Gaps of `lax` lines may stay in columns that a constraint names.
     """
 
     model: LinkedMixture
-    draws: Draws
+    generator: np.random.Generator
+    inner: torch.Generator
     walked: Walked
     gaps: Sequence[Gaps]
-    chains: Sequence[Chain]
     chances: Sequence[Reals]
     absent: Frames
-    lax: Sequence[Flags] = field(default_factory=list)
+    lax: Sequence[Flags]
 
     @classmethod
-    def of(cls, model: LinkedMixture, walked: Walked, gaps: Sequence[Gaps], seed: int) -> _Filling:
+    def of(
+        cls, model: LinkedMixture, generator: np.random.Generator, inner: torch.Generator, walked: Walked, gaps: Sequence[Gaps]
+    ) -> _Filling:
         """From tables in the order of the model."""
-        draws = Draws(model, np.random.default_rng(seed), torch.Generator().manual_seed(seed))
         chances = [own.restricted(own.inside(gap.present[0]))[1] for own, gap in zip(model.lines, gaps)]
         absent = [own.known.isna() for own in gaps]
         for number, table in enumerate(model.about, 1):
             absent[table["parent"]] = absent[table["parent"]].assign(**{table["count"]: np.diff(walked.starts[number - 1])})
             in_time = {own["column"]: absent[number][own["made"]] for own in table.get("distances", [])}
             absent[number] = absent[number].assign(**in_time | ({table["order"]: False} if table["order"] else {}))
-        return cls(model, draws, walked, gaps, model.chains, chances, absent, [np.zeros(len(own.codes), bool) for own in gaps])
+        lax = [np.zeros(len(own.codes), bool) for own in gaps]
+        return cls(model, generator, inner, walked, gaps, chances, absent, lax)
 
-    def run(self, left: Integers) -> Frames:
-        """Values of the lines of some people, by the numbers of the lines in their tables."""
+    def run(self, left: Integers, last: Callable[[Frames], None]) -> Frames:
+        """Values of the lines of some people, by the numbers of the lines in their tables; `last` draws what comes last."""
         found: list[Frames] = [[own.known.iloc[:0]] for own in self.gaps]
         breaking = [people[own.hopeless & ~own.whole] for own, people in zip(self.gaps, self.walked.people)]
         never = np.intersect1d(np.concatenate(breaking), left)
@@ -397,8 +412,7 @@ class _Filling:
                 f"tables have {len(never) or len(left)} of {len(self.gaps[0].codes)} people whose gaps no draw fills so that "
                 "the constraints hold; their other values must satisfy the constraints"
             )
-        frames = [pd.concat(own[1:] or own).sort_index() for own in found]
-        return self._finished(frames)
+        return self._finished([pd.concat(own[1:] or own).sort_index() for own in found], last)
 
     # -- one attempt ---------------------------------------------------------------------------------------------------
 
@@ -409,7 +423,7 @@ class _Filling:
         for number, own in enumerate(self.gaps):
             of_all = np.zeros(len(own.codes), np.int64)
             of_all[lines[number]] = classes[number]
-            values, bad = own.filled(lines[number], _fixed(of_all), self.draws.generator, self.draws.inner)
+            values, bad = own.filled(lines[number], _fixed(of_all), self.generator, self.inner)
             drawn.append(values)
             self.lax[number][bad] = True
             failed[self.walked.people[number][bad]] = True
@@ -425,13 +439,13 @@ class _Filling:
         for first in range(0, len(people), _TOGETHER):
             lines, starts = lines_of(people[first : first + _TOGETHER], self.walked.starts, self.model.shape)
             logs = [self._seen(number, own, starts) for number, own in enumerate(lines)]
-            for number in range(len(self.chains), 0, -1):
+            for number in range(len(self.model.chains), 0, -1):
                 parent = self.model.shape.tables[number - 1].parent
-                logs[parent] = logs[parent] + self.chains[number - 1].forward(logs[number], starts[number - 1])[0]
-            classes = [placed(np.exp(logs[0] - logs[0].max(1, keepdims=True)), self.draws.generator)]
-            for number, chain in enumerate(self.chains, 1):
+                logs[parent] = logs[parent] + self.model.chains[number - 1].forward(logs[number], starts[number - 1])[0]
+            classes = [placed(np.exp(logs[0] - logs[0].max(1, keepdims=True)), self.generator)]
+            for number, chain in enumerate(self.model.chains, 1):
                 above = classes[self.model.shape.tables[number - 1].parent]
-                classes.append(states(chain, above, logs[number], starts[number - 1], self.draws.generator))
+                classes.append(states(chain, above, logs[number], starts[number - 1], self.generator))
             for own, more in zip(found, classes):
                 own.append(more)
         return [np.concatenate(own) for own in found]
@@ -445,7 +459,7 @@ class _Filling:
             return self.model.people.joint(groups) + there
         counts = np.diff(starts[number - 1])
         place = np.arange(len(lines)) - np.repeat(starts[number - 1][:-1], counts)
-        return self.chains[number - 1].seen(groups, place, self.model.spans[number - 1]) + there
+        return self.model.chains[number - 1].seen(groups, place, self.model.spans[number - 1]) + there
 
     def _timed(self, people: Integers, drawn: Frames) -> Frames:
         """The lines of some people with their own times, what lies at a distance from these, and numbers of rows."""
@@ -491,26 +505,30 @@ class _Filling:
         rules = self.model.shown.get("rules", [])
         return [rule for rule in rules if rule["kind"] in ("from", "until") and not rule["broken"]]
 
-    def _finished(self, frames: Frames) -> Frames:
+    def _follow_rules(self, frames: Frames, number: int, table: Mapping[str, Any]) -> None:
+        """What rules between people and the rows of a table say: dates at rows, copies, sums."""
+        owner, rules = self.model.owner(number, frames), self.model.rules(number)
+        if table["order"] is not None:
+            settled(rules, frames[number], (table["order"], self._unit(number)), frames[0], owner)
+        for rule in rules:
+            if rule["kind"] == "copy":
+                frames[number][rule["column"]] = frames[0][rule["of"]].iloc[owner].to_numpy()
+            elif rule["kind"] == "sum":
+                names = f"{table['name']}.{rule['column']}", f"{self.model.shown['tables'][0]}.{rule['of']}"
+                self.model.add_up(frames, *names)
+
+    def _finished(self, frames: Frames, last: Callable[[Frames], None]) -> Frames:
         """The lines with what follows from others: copies, dates at their rows, sums, and a target that is drawn last."""
         if not len(frames[0]):
             return frames
         lines = [frame.index for frame in frames]
         frames = [frame.reset_index(drop=True) for frame in frames]
         for number, table in enumerate(self.model.about, 1):
-            owner, rules = self.model.owner(number, frames), self.model.rules(number)
-            if table["order"] is not None:
-                settled(rules, frames[number], (table["order"], self._unit(number)), frames[0], owner)
-            for rule in rules:
-                if rule["kind"] == "copy":
-                    frames[number][rule["column"]] = frames[0][rule["of"]].iloc[owner].to_numpy()
-                elif rule["kind"] == "sum":
-                    names = f"{table['name']}.{rule['column']}", f"{self.model.shown['tables'][0]}.{rule['of']}"
-                    self.model.add_up(frames, *names)
+            self._follow_rules(frames, number, table)
         for described in self.model.shown["across"]:
             if "sum" in described:
                 self.model.add_up(frames, described["sum"][0], described["total"])
-        self.draws.target_last(frames, {})
+        last(frames)
         return [frame.set_axis(own) for frame, own in zip(frames, lines)]
 
 

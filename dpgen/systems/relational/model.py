@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import islice
 from typing import Any, Literal, get_args
 
@@ -216,12 +216,8 @@ class RelationalModel(PublicModel, LinkedMixture, kind="relational"):
         Raises:
             ValueError: a column or a kind that is not there, or more than two columns.
         """
-        if kind not in get_args(Kind):
-            raise ValueError(f"kind is {kind!r}; choose one of {', '.join(get_args(Kind))}")
-        if not 1 <= len(columns) <= 2:
-            raise ValueError(f"columns has {len(columns)} names; it must have one or two")
-        placed = [self._column(name) for name in columns]
-        flip = kind == "same" and len(placed) == 2 and (placed[0].number, placed[0].span) > (placed[1].number, placed[1].span)
+        placed = self._placed(columns, kind)
+        flip = kind == "same" and (placed[0].number, placed[0].span) > (placed[-1].number, placed[-1].span)
         placed = placed[::-1] if flip else placed
         block = _block(placed, kind)
         if block not in self.shape.blocks or (kind == "same" and len({*columns}) < len(columns)):
@@ -231,6 +227,13 @@ class RelationalModel(PublicModel, LinkedMixture, kind="relational"):
         for axis, own in enumerate(placed):
             law = own.columns.spread(law, axis, own.c)
         return np.asarray((law.T if flip else law) / law.sum())
+
+    def _placed(self, columns: Sequence[str], kind: Kind) -> list[_Column]:
+        if kind not in get_args(Kind):
+            raise ValueError(f"kind is {kind!r}; choose one of {', '.join(get_args(Kind))}")
+        if not 1 <= len(columns) <= 2:
+            raise ValueError(f"columns has {len(columns)} names; it must have one or two")
+        return [self._column(name) for name in columns]
 
     def _column(self, name: str) -> _Column:
         """The column of a name; of two that are alike, that of the first table."""
@@ -322,7 +325,9 @@ class RelationalModel(PublicModel, LinkedMixture, kind="relational"):
             ValueError: tables of other names or columns, keys that are missing or match nobody, values that the schemas do not
                 allow, or gaps that no draw fills so that the constraints hold.
         """
-        return imputed(self, tables, sampling_seed(0, random_state))
+        seed = sampling_seed(0, random_state)
+        draws = Draws(self, np.random.default_rng(seed), torch.Generator().manual_seed(seed))
+        return imputed(self, tables, draws.generator, draws.inner, partial(draws.target_last, given={}))
 
     # -- files ---------------------------------------------------------------------------------------------------------
 

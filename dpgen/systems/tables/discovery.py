@@ -19,7 +19,7 @@ Source: adaptive histograms of dyadic counts, Qardaji, Yang, Li 2013; the thresh
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import partial
@@ -70,7 +70,7 @@ from dpgen.systems.tables.marginals import Known
 
 if TYPE_CHECKING:
     from dpgen.data import RawTable
-    from dpgen.data.raw_tables import Rows
+    from dpgen.data.raw_tables import AnyRows as Rows
     from dpgen.privacy.curator import Curator
     from dpgen.systems.plan import SumsPlan
 
@@ -278,11 +278,15 @@ class Discovery:
         if self.unrepeated:
             hidden = percent(max(self.unrepeated.values()))
             found.append(Fact.UNREPEATED_KEYS(columns=tuple(self.unrepeated), share=hidden))
+        found += self._hidden(gone)
+        return (Fact.BOUGHT(columns=tuple(names), share=f"{share:.0%}"), *found, *most[:_MOVED], *self.odd[:_MOVED])
+
+    def _hidden(self, gone: Container[str]) -> Iterator[Said]:
+        """Facts of what noise hides, where it may be more than hardly anything."""
         for fact, shares in self.hidden.items():
             told = {name: share for name, share in shares.items() if share >= _TOLD_SHARE and name not in gone}
             if told:
-                found.append(fact(columns=tuple(told), share=percent(max(told.values()))))
-        return (Fact.BOUGHT(columns=tuple(names), share=f"{share:.0%}"), *found, *most[:_MOVED], *self.odd[:_MOVED])
+                yield fact(columns=tuple(told), share=percent(max(told.values())))
 
     # -- forms ---------------------------------------------------------------------------------------------------------
 

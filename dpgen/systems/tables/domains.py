@@ -53,7 +53,7 @@ from dpgen.columns.writings.codes import Pattern, pattern_of, prefixes, root_of,
 from dpgen.privacy.exact_sums import BoundedSum, totals
 
 if TYPE_CHECKING:
-    from dpgen.data.raw_tables import Rows
+    from dpgen.data.raw_tables import AnyRows as Rows
     from dpgen.privacy.curator import GaussianBudget
 
 

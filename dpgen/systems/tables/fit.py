@@ -18,32 +18,26 @@ from dpgen.schema import Schema, TableDomain, nearest
 from dpgen.statement import PrivacyStatement
 from dpgen.systems.plan import SumsPlan
 from dpgen.systems.tables.discovery import Discovery, Found, blank, row_count, thresholds
-from dpgen.systems.tables.fitter import EXCLUDED, Fitter, zeros_of
 from dpgen.systems.tables.marginals import Coarsening, Columns, Measurement, Reals, release_columns, wide_bins
 from dpgen.systems.tables.mixture import Mixture
 from dpgen.systems.tables.model import TablesModel
-from dpgen.systems.tables.plan import LEAST_SIGNAL, Question, Sizes, TablesConfig, few_cells, sizes
-from dpgen.systems.tables.prior import Coded, Dependence, Prior
-from dpgen.systems.tables.rounds import LAST, RATE, Rounds, levels_of, with_rare
+from dpgen.systems.tables.plan import COUNTING, LEAST_COLUMNS, LEAST_SIGNAL, Question, Sizes, TablesConfig, few_cells, sizes
 from dpgen.systems.tables.rules import MOST_LENGTHS, Search, in_domain
 from dpgen.systems.tables.whole import table_of, whole_mixture
-from dpgen.systems.tables.workload import MOST_OF_LEFT, OF_WORKLOAD, Answer, Workload, require_columns, sorted_out
 
 if TYPE_CHECKING:
     from dpgen.data import RawTable, Table
     from dpgen.privacy.curator import Curator
     from dpgen.runtime import Runtime
+    from dpgen.systems.tables.prior import Coded, Dependence, Prior
+    from dpgen.systems.tables.workload import Answer
 
 WHOLE = "tables: all marginals and choices together"
 COUNT = "number of records"
 FACTS = (Fact.ONE_RECORD, Fact.CHOSEN_BLIND, Fact.SECURE_NOISE, Fact.EXACT_INTEGERS)
 
-COUNTING = 0.01
-"""Share of mu^2 for the number of records."""
 COLUMNS = 0.45
 """Share of mu^2 for marginals of columns."""
-LEAST_COLUMNS = 0.1
-"""Share of mu^2 for them where most has been bought before: it pairs columns with the target."""
 MOST_OF_NUMBERS = {False: 0.3, True: 0.75}
 """Share of mu^2 for all that is bought of numbers, at most; True: where columns stay single."""
 
@@ -69,6 +63,11 @@ class _Bought:
     def domain(self) -> TableDomain:
         """The domain of all columns."""
         return cast("TableDomain", self.table.schema.domain)
+
+    @property
+    def said(self) -> tuple[Said, ...]:
+        """Facts on what was bought."""
+        return () if self.found is None else self.found.facts
 
     @property
     def codes(self) -> Any:
@@ -103,14 +102,19 @@ class _Way:
     @classmethod
     def of(cls, config: TablesConfig, bought: _Bought, prior: Prior | None, budget: GaussianBudget) -> _Way:
         """The way of a fit."""
-        asked, unasked = sorted_out(config.questions, bought.table.schema)
+        asked, unasked, reserved = list[Question](), list[Question](), 0.0
+        if config.questions:
+            from dpgen.systems.tables.workload import MOST_OF_LEFT, OF_WORKLOAD, sorted_out  # here, as few people ask
+
+            asked, unasked = sorted_out(config.questions, bought.table.schema)
+            reserved = min(OF_WORKLOAD * bought.whole, MOST_OF_LEFT * budget.left) if asked else 0.0
         joint = not asked and _joint(config, bought.domain.sizes, bought.signal)
         return cls(
             joint,
             not joint and _apart(config, bought.signal, len(bought.domain.sizes)),
             asked,
             unasked,
-            min(OF_WORKLOAD * bought.whole, MOST_OF_LEFT * budget.left) if asked else 0.0,
+            reserved,
             None if prior is None else prior.coded(bought.table.schema),
         )
 
@@ -137,7 +141,7 @@ def fit(data: Table | RawTable, *, plan: SumsPlan, config: TablesConfig, curator
     """
     assert plan.budget is not None
     raw = cast("RawTable", data) if hasattr(data, "draft") else None
-    prior = Prior.of(config.prior, data, _require_columns(config, data), curator)
+    prior = _prior(config, data, _require_columns(config, data), curator)
     budget = GaussianBudget(curator, plan.budget, WHOLE, thresholds=0 if raw is None else _lists(raw.draft, config))
     bought = _bought(data, raw, plan, config, budget)
     way = _Way.of(config, bought, prior, budget)
@@ -147,12 +151,10 @@ def fit(data: Table | RawTable, *, plan: SumsPlan, config: TablesConfig, curator
         fitted = _without_rounds(bought, way, columns, generator)
     else:
         fitted = _mixed(bought, way, columns, config, generator, budget)
-    schema, found = bought.table.schema, bought.found
+    schema = bought.table.schema
     declared = _of_table(columns) if way.joint else _declared(fitted.picks, bought)
     facts = _facts(bought, way, fitted, prior, [declared] if _is_told(way, config, bought) else [])
-    statement = PrivacyStatement.from_ledger(curator.ledger, facts=facts)
-    if found is not None:
-        statement = statement.extended(found.facts)
+    statement = PrivacyStatement.from_ledger(curator.ledger, facts=facts).extended(bought.said)
     wide = wide_bins(schema, columns.shares, but=columns_of(statement.facts, Fact.UNSEEN))
     model = TablesModel(
         fitted.mixture,
@@ -166,9 +168,17 @@ def fit(data: Table | RawTable, *, plan: SumsPlan, config: TablesConfig, curator
         blocks=fitted.blocks,
     )
     model.size_std = bought.counted[1]
-    if found is not None:
+    if bought.found is not None:
         model.form = bought.table.form
     return model
+
+
+def _prior(config: TablesConfig, data: Table | RawTable, names: Sequence[str], curator: Curator) -> Prior | None:
+    if config.prior is None:
+        return None
+    from dpgen.systems.tables.prior import Prior  # here, as few fits have one
+
+    return Prior.of(config.prior, data, names, curator)
 
 
 def _bought(
@@ -215,12 +225,15 @@ def _mixed(
     bought: _Bought, way: _Way, columns: Columns, config: TablesConfig, generator: np.random.Generator, budget: GaussianBudget
 ) -> _Fitted:
     """A mixture of questions that were asked, and of the marginals of all rounds."""
+    from dpgen.systems.tables.rounds import Rounds, levels_of, with_rare  # here, because small tables have no rounds
+    from dpgen.systems.tables.workload import Workload
+
     schema, rule = bought.table.schema, sizes(bought.mu, columns.n)
     levels = levels_of(columns, rule, bought.domain)
     workload = Workload.measure(bought.codes, columns, schema, way.asked, budget, way.reserved, len(levels))
     levels += workload.coarsenings
     asked = workload.measurements
-    dependence = None if way.prior is None else Dependence(way.prior, columns, levels)
+    dependence = None if way.prior is None else way.prior.dependence(columns, levels)
     count = 0 if way.alone else config.rounds
     rounds = Rounds(bought.codes, columns, schema, config, count, rule, levels, generator, budget, asked, dependence)
     fitter = rounds.run()
@@ -261,7 +274,10 @@ def _require_columns(config: TablesConfig, data: Table | RawTable) -> list[str]:
     """Names of columns; those of `rules` and `workload` that are not among them are refused: names are public."""
     fields = data.draft["fields"] if hasattr(data, "draft") else data.schema.descriptor()["fields"]
     names = [str(given["name"]) for given in fields]
-    require_columns(config.questions, fields)
+    if config.questions:
+        from dpgen.systems.tables.workload import require_columns
+
+        require_columns(config.questions, fields)
     for name in config.rules if isinstance(config.rules, tuple) else ():
         if name not in names:
             raise nearest("a column of rules", name, names)
@@ -308,6 +324,9 @@ def record_count(codes: Any) -> BoundedSum:
 
 def _alone(columns: Columns, schema: Schema, rule: Sizes, generator: np.random.Generator) -> Mixture:
     """The product of single columns, or what is closest to it where constraints hold."""
+    from dpgen.systems.tables.fitter import EXCLUDED, Fitter, zeros_of  # here and below, as for rounds
+    from dpgen.systems.tables.rounds import LAST, RATE
+
     shares, zeros = columns.group_shares, zeros_of(schema, columns)
     if not zeros:
         return Mixture(np.concatenate(shares)[:, None].astype(np.float32), np.ones(1, np.float32), columns.coarse.sizes)

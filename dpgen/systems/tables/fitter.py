@@ -26,8 +26,9 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -84,10 +85,8 @@ class Fitter:
         if seeds is not None:
             self.prior, components = seeds.within(self.prior, self._starts, self._column), len(seeds.cells)
         self._information = np.full((len(self._column), 1), information, np.float32)
-        for rows in [rows for zero in self._zeros for rows in zero.rows]:
-            self._information[rows] = _FORCED * information
-        held = [np.arange(len(self._column))[rows] for zero in self._zeros for rows in zero.rows]
-        self._held = np.unique(np.concatenate(held)) if held else np.empty(0, np.int64)
+        self._held = np.arange(len(self._column))[_rows_of(self._zeros, len(self._column))]
+        self._information[self._held] = _FORCED * information
         noise = generator.normal(0.0, 1.0, (len(self._column), components))
         weights = np.zeros(components, np.float32) if seeds is None else seeds.weights
         self.logits: list[Floats] = [(self.prior + noise).astype(np.float32), weights]
@@ -108,38 +107,33 @@ class Fitter:
         corrected: bool = False,
         prior: Sequence[Measurement] = (),
     ) -> None:
-        r"""Fit these measurements from now on; of one marginal their mean, weighted by 1 / variance.
+        """Fit these measurements from now on; of one marginal their mean, weighted by 1 / variance.
 
         `prior` are pairs of columns that a public prior expects; the fit follows them as well, and never aims beyond them.
+        `corrected`: it aims further where it was held back. For marginals that are `followed` it does so in any case.
+        """
+        self._aim_further(self._fitted if corrected else [m for m in self._fitted if m.marginal in self._followed])
+        merged, self._levels, self._prior = _merged(measurements), levels, prior
+        self._fitted = [m for m in merged if len(m.marginal.columns) > 1]
+        aims = [replace(m, values=m.values + self._beyond.get(m.marginal, 0.0)) for m in merged]
+        inside = None if self._seeds is None else self._seeds.inside
+        self._errors = squared_errors([*aims, *prior], levels, self.sizes, self.n, inside)
 
-        The penalty holds a fit back, the more the stronger the dependence is. `corrected`: where the gap :math:`g = y - n p` of
-        a marginal of m cells that was fitted is more than noise, :math:`\chi^2 = |g / \sigma|^2 > t = m + 3 \sqrt{2 m}`,
-        half of :math:`(1 - t / \chi^2) g` is added for good to what is fitted in the place of y. For those that are `followed`
-        it is so in any case, with t = m / 2.
+    def _aim_further(self, measurements: Sequence[Measurement]) -> None:
+        r"""Add to what is fitted in the place of y, for good, where the penalty held the fit back.
+
+        It does so the more the stronger the dependence is. Where the gap :math:`g = y - n p` of a marginal of m cells is more
+        than noise, :math:`\chi^2 = |g / \sigma|^2 > t = m + 3 \sqrt{2 m}`, half of :math:`(1 - t / \chi^2) g` is added. Where
+        marginals are `followed`, t is m / 2.
 
         Source: Bregman iterations of Osher, Burger, Goldfarb, Xu, Yin 2005, up to the discrepancy of Morozov 1966.
         """
-        further = self._fitted if corrected else [m for m in self._fitted if m.marginal in self._followed]
-        for m, expected in zip(further, self._expected(further)):
+        for m, expected in zip(measurements, self._expected(measurements)):
             gap = m.values - expected
             square, most = float(((gap / m.noise_std) ** 2).sum()), gap.size + _SURE * (2 * gap.size) ** 0.5
             most = _FOLLOWED * gap.size if m.marginal in self._followed else most
             if square > most:
                 self._beyond[m.marginal] = self._beyond.get(m.marginal, 0.0) + _CORRECTED * (1 - most / square) * gap
-        merged, self._levels, self._prior = _merged(measurements), levels, prior
-        self._fitted = [m for m in merged if len(m.marginal.columns) > 1]
-        aims = [replace(m, values=m.values + self._beyond.get(m.marginal, 0.0)) for m in merged]
-        few = [m for m in aims if len(m.marginal.columns) < 3]
-        threes = [m for m in aims if len(m.marginal.columns) == 3]
-        inside = None if self._seeds is None else self._seeds.inside
-        self._errors = [
-            Pairs([*few, *prior], levels, self.sizes, self.n),
-            *(
-                Triples([threes[i] for i in numbers], levels[level], self.n)
-                for level, numbers in together([m.marginal for m in threes])
-            ),
-            *(Deep(m, levels[m.marginal.level], self.sizes, self.n, inside) for m in aims if len(m.marginal.columns) > 3),
-        ]
 
     def _expected(self, measurements: Sequence[Measurement]) -> list[Reals]:
         """Counts that the mixture expects in marginals of several columns."""
@@ -272,6 +266,14 @@ class Zero:
         return [factor @ p[rows] for rows, factor in zip(self.rows, self.factors)]
 
 
+def _rows_of(zeros: Sequence[Zero], count: int) -> Flags:
+    """Groups (count,) of the columns that these are about."""
+    found = np.zeros(count, bool)
+    for rows in [rows for zero in zeros for rows in zero.rows]:
+        found[rows] = True
+    return found
+
+
 def zeros_of(schema: Schema, columns: Columns) -> list[Zero]:
     """Combinations of groups of released columns that the constraints of a schema exclude."""
     names, ends = schema.domain.names, np.cumsum([0, *columns.coarse.sizes])
@@ -299,28 +301,41 @@ def zeros_of(schema: Schema, columns: Columns) -> list[Zero]:
 # probabilities p (sum of sizes, K) and weights w (K,).
 
 
+def squared_errors(
+    measurements: Sequence[Measurement], levels: Sequence[Coarsening], sizes: tuple[int, ...], n: float, inside: Flags | None
+) -> list[Pairs | Triples | Deep]:
+    """Errors of marginals of one and two columns, of three by level, and of each with more; for `inside` see `Deep`."""
+    of = {order: [m for m in measurements if min(len(m.marginal.columns), 4) == order] for order in (1, 2, 3, 4)}
+    by_level = together([m.marginal for m in of[3]])
+    threes = [Triples([of[3][i] for i in numbers], levels[level], n) for level, numbers in by_level]
+    deep = [Deep(m, levels[m.marginal.level], sizes, n, inside) for m in of[4]]
+    return [Pairs(of[1], of[2], levels, sizes, n), *threes, *deep]
+
+
 class Pairs:
     """Measured marginals of one or two columns: of one as a sparse matrix, of two by level (`_Level`)."""
 
     def __init__(
-        self, measurements: Sequence[Measurement], levels: Sequence[Coarsening], sizes: tuple[int, ...], n: float
+        self,
+        singles: Sequence[Measurement],
+        pairs: Sequence[Measurement],
+        levels: Sequence[Coarsening],
+        sizes: tuple[int, ...],
+        n: float,
     ) -> None:
         from scipy.sparse import csr_matrix
 
-        offsets, rows, columns, base = np.cumsum([0, *sizes]), list[Any](), list[Any](), 0
-        singles = [m for m in measurements if len(m.marginal.columns) == 1]
+        offsets, rows, columns, base = np.cumsum([0, *sizes]), [np.empty(0, np.int64)], [np.empty(0, np.int64)], 0
         for m in singles:
             [c] = m.marginal.columns
             rows.append(base + levels[m.marginal.level].groups[c])
             columns.append(offsets[c] + np.arange(sizes[c]))
             base += m.values.size
-        at = (np.concatenate([*rows, np.empty(0, np.int64)]), np.concatenate([*columns, np.empty(0, np.int64)]))
+        at = np.concatenate(rows), np.concatenate(columns)
         self._sums = csr_matrix((np.ones(len(at[0]), np.float32), at), shape=(base, offsets[-1]))
         self._spread = self._sums.T.tocsr()
-        found = [(m.values.ravel() / n, _precisions(m, n).ravel()) for m in singles]
-        self._values, self._precisions = (np.concatenate([own[i] for own in found] or [np.empty(0)]) for i in (0, 1))
-        self._values, self._precisions = self._values.astype(np.float32), self._precisions.astype(np.float32)
-        pairs = [m for m in measurements if len(m.marginal.columns) == 2]
+        self._values = np.concatenate([np.empty(0), *(m.values.ravel() / n for m in singles)]).astype(np.float32)
+        self._precisions = np.concatenate([np.empty(0), *(_precisions(m, n).ravel() for m in singles)]).astype(np.float32)
         self._levels = [
             _Level([pairs[i] for i in numbers], levels[level], n) for level, numbers in together([m.marginal for m in pairs])
         ]
@@ -436,37 +451,38 @@ class Deep:
 
     def __init__(self, m: Measurement, level: Coarsening, sizes: Sequence[int], n: float, inside: Flags | None = None) -> None:
         starts = np.cumsum([0, *sizes])
-        rows = {c: slice(starts[c], starts[c + 1]) for c in m.marginal.columns}
-        sums = {c: np.eye(level.sizes[c], dtype=np.float32)[:, level.groups[c]] for c in m.marginal.columns}
-        touched = {c: sums[c] @ inside[rows[c]] > 0 for c in rows} if inside is not None else {}
+        parts = {
+            c: (slice(starts[c], starts[c + 1]), np.eye(level.sizes[c], dtype=np.float32)[:, level.groups[c]])
+            for c in m.marginal.columns
+        }
+        touched = {} if inside is None else {c: sums @ inside[rows] > 0 for c, (rows, sums) in parts.items()}
         certain = [c for c in touched if (touched[c].sum(0) == 1).all()]
-        order = [*certain, *(c for c in rows if c not in certain)]
+        order = sorted(parts, key=lambda c: c not in certain)
+        self._parts, cells = [parts[c] for c in order], [level.sizes[c] for c in order]
         self._held = len(order) - len(certain) < 2
         if self._held:
-            places = [touched[c].argmax(0) for c in order[:-1]]
-            self._place = np.ravel_multi_index(places, [level.sizes[c] for c in order[:-1]])
-        self._rows, self._sums = [rows[c] for c in order], [sums[c] for c in order]
-        axes = [m.marginal.columns.index(c) for c in order]
-        self._values = (m.values.transpose(axes).reshape(-1, level.sizes[order[-1]]) / n).astype(np.float32)
+            self._place = np.ravel_multi_index([touched[c].argmax(0) for c in order[:-1]], cells[:-1])
+        axes = list(map(m.marginal.columns.index, order))
+        self._values = (m.values.transpose(axes).reshape(-1, cells[-1]) / n).astype(np.float32)
         self._precision = np.float32((n / float(np.mean(m.noise_std))) ** 2)
 
     def add_gradients(self, p: Floats, w: Floats, of_p: Floats, of_w: Floats) -> None:
-        blocks = [sums @ p[rows] for rows, sums in zip(self._rows, self._sums)]
-        last = blocks[-1]
+        blocks = [sums @ p[rows] for rows, sums in self._parts]
+        last, (last_rows, last_sums) = blocks[-1], self._parts[-1]
         if self._held:
             joint = self._joint(last * w)
             slope = (self._precision * (joint - self._values))[self._place].T
             of_w += np.einsum("mk,mk->k", slope, last)
-            of_p[self._rows[-1]] += self._sums[-1].T @ (slope * w)
+            of_p[last_rows] += last_sums.T @ (slope * w)
             return
         lefts = [np.ones((1, len(w)), np.float32)]
         for block in blocks[:-1]:
             lefts.append((lefts[-1][:, None] * block[None]).reshape(-1, len(w)))
         residual = self._precision * ((lefts[-1] * w) @ last.T - self._values)
-        of_p[self._rows[-1]] += self._sums[-1].T @ (residual.T @ lefts[-1] * w)
+        of_p[last_rows] += last_sums.T @ (residual.T @ lefts[-1] * w)
         slope = residual @ last
         of_w += np.einsum("rk,rk->k", slope, lefts[-1])
-        for rows, sums, block, left in reversed(list(zip(self._rows[:-1], self._sums, blocks, lefts))):
+        for (rows, sums), block, left in reversed(list(zip(self._parts[:-1], blocks, lefts))):
             slope = slope.reshape(len(left), len(block), -1)
             of_p[rows] += sums.T @ (np.einsum("lgk,lk->gk", slope, left) * w)
             slope = np.einsum("lgk,gk->lk", slope, block)
@@ -495,14 +511,13 @@ class Held:
         """Those of measured questions that products can hold."""
         kept, groups = list[Measurement](), dict[int, Integers]()
         for m in asked:
-            level, own = levels[m.marginal.level], m.marginal.columns
-            fresh = [c for c in own if c not in groups]
-            same = all(np.array_equal(groups[c], level.groups[c]) for c in own if c in groups)
-            fresh = sorted(fresh, key=lambda c: level.sizes[c])[:-1]
-            wanted = groups | {c: level.groups[c] for c in fresh}
+            own = {c: levels[m.marginal.level].groups[c] for c in m.marginal.columns}
+            same = all(np.array_equal(groups[c], own[c]) for c in own.keys() & groups.keys())
+            fresh = sorted(own.keys() - groups.keys(), key=lambda c: (own[c].max(), c))[:-1]
+            wanted = groups | {c: own[c] for c in fresh}
             if len(own) >= DEEP and same and _cells(wanted) <= MOST_CLASSES_OF_QUESTION:
                 kept, groups = [*kept, m], wanted
-        return cls(tuple(_without(m, [c for c in m.marginal.columns if c not in groups]) for m in kept), groups)
+        return cls(tuple(_of_columns(m, groups) for m in kept), groups)
 
     @property
     def busy(self) -> frozenset[int]:
@@ -531,10 +546,10 @@ def _cells(groups: Mapping[int, Integers]) -> int:
     return math.prod(int(own.max()) + 1 for own in groups.values())
 
 
-def _without(m: Measurement, columns: Sequence[int]) -> Measurement:
-    """Counts of a marginal without some of its columns."""
-    kept = tuple(c for c in m.marginal.columns if c not in columns)
-    axes = tuple(axis for axis, c in enumerate(m.marginal.columns) if c in columns)
+def _of_columns(m: Measurement, columns: Container[int]) -> Measurement:
+    """Counts of those columns of a marginal that are among `columns`."""
+    kept = tuple(c for c in m.marginal.columns if c in columns)
+    axes = tuple(axis for axis, c in enumerate(m.marginal.columns) if c not in columns)
     variance = np.broadcast_to(np.square(m.noise_std), m.values.shape).sum(axes)
     return Measurement(Marginal(kept, m.marginal.level), m.values.sum(axes), np.sqrt(variance))
 
@@ -566,9 +581,7 @@ class Seeds:
         """Products for blocks and tables of questions, at least so many, by `parts` of groups of these shares."""
         known = [*blocks, *held]
         together = sorted({c for m in known for c in m.marginal.columns})
-        law = np.ones([parts.sizes[c] for c in together])
-        for axis, c in enumerate(together):
-            law *= np.expand_dims(np.bincount(parts.groups[c], shares[c]), [i for i in range(law.ndim) if i != axis])
+        law = reduce(np.multiply.outer, [np.bincount(parts.groups[c], shares[c]) for c in together], np.ones(()))
         product, laws = law, list[Reals]()
         for m in known:
             counts = denoised(m.values, float(np.mean(m.noise_std)), n, np.ones(m.values.shape, bool))

@@ -334,12 +334,17 @@ def _text(value: Any) -> str:
 
 def first_marginals(domain: TableDomain, *, alone: bool) -> list[Marginal]:
     """Every column, beside the target where that has few classes and other marginals will follow."""
+    pairs = [] if alone else _beside_target(domain)
+    taken = set[int]().union(*(m.columns for m in pairs))
+    return pairs + [Marginal((c,), 0) for c in range(len(domain.sizes)) if c not in taken]
+
+
+def _beside_target(domain: TableDomain) -> list[Marginal]:
+    """Pairs of a column of few groups and a target of few classes."""
     sizes, target = domain.sizes, domain.target
-    paired = target is not None and not alone and sizes[target] <= MOST_CLASSES
-    beside = [c for c in range(len(sizes)) if paired and c != target and sizes[c] <= MOST_GROUPS]
-    pairs = [Marginal(tuple(sorted((c, target))), 0) for c in beside if target is not None]
-    single = [c for c in range(len(sizes)) if c not in beside and not (beside and c == target)]
-    return pairs + [Marginal((c,), 0) for c in single]
+    if target is None or sizes[target] > MOST_CLASSES:
+        return []
+    return [Marginal(tuple(sorted((c, target))), 0) for c in range(len(sizes)) if c != target and sizes[c] <= MOST_GROUPS]
 
 
 def release_columns(
@@ -369,21 +374,26 @@ def release_columns(
     cells = np.diff(counts.starts)[: len(marginals)]
     parts = (1 - OF_JOINT if joint else 1.0) * share * cells ** (2 / 3) / (cells ** (2 / 3)).sum()
     released = [Measurement(Marginal((c,), 0), own.counts, own.stds, own.fitted) for c, own in known.items()]
+    before: dict[tuple[int, ...], float] = {(c,): _precision(budget, float(np.median(own.stds))) for c, own in known.items()}
     for i, (marginal, part) in enumerate(zip(marginals, parts)):
-        if len(marginal.columns) == 1 and marginal.columns[0] in known:
-            part -= _precision(budget, float(np.median(known[marginal.columns[0]].stds)))
-            if part <= 0:
-                continue
+        part -= before.get(marginal.columns, 0.0)
+        if part <= 0:
+            continue
         values, std = budget.sums(NOTE, counts.sums(i), float(part))
         share -= part
         released.append(Measurement(marginal, values.numpy().reshape(shape(marginal, [full])), std))
     for marginal in tables:
         values, std = budget.sums(JOINT, counts.sums(len(marginals)), (1 - 1e-9) * share)
         released.append(Measurement(marginal, values.numpy().reshape(domain.sizes), std))
+    n = _records(released, count)
+    return settled_columns(released, domain, known, n, () if prior is None else prior(released, domain, n))
+
+
+def _records(released: Sequence[Measurement], count: tuple[float, float]) -> float:
+    """The number of records by their noisy count, of this std, and by the sums of marginals, each by 1 / variance."""
     variances = [float((np.broadcast_to(m.noise_std, m.values.shape) ** 2).sum()) for m in released]
     sums = np.array([count[0], *(float(m.values.sum()) for m in released)])
-    n = max(1.0, float(np.average(sums, weights=1 / np.array([count[1] ** 2, *variances]))))
-    return settled_columns(released, domain, known, n, () if prior is None else prior(released, domain, n))
+    return max(1.0, float(np.average(sums, weights=1 / np.array([count[1] ** 2, *variances]))))
 
 
 def settled_columns(
@@ -398,21 +408,28 @@ def settled_columns(
 
     Each code of the columns in `whole` is a group.
     """
-    smooth = [replace(m, values=smoothed_marginal(m, domain)) for m in released]
-    for i, m in enumerate(smooth):
-        if m.fitted is not None and (drawn := known[m.marginal.columns[0]].drawn).any():
-            smooth[i] = replace(m, noise_std=np.where(drawn, _DRAWN, 1.0) * m.noise_std)
-    totals, shares = [float(m.values.sum()) for m in smooth], list[Reals]()
-    for c in range(len(domain.sizes)):
+    smooth = [_smooth(m, domain, known) for m in released]
+
+    def number(those: Sequence[Measurement]) -> float:
+        return n or max(1.0, float(np.mean([m.values.sum() for m in those])))
+
+    def shares_in(c: int) -> Reals:
         empty = (known[c].fitted == 0.0) & domain.ordered[c] if c in known else None
-        own = n or max(1.0, float(np.mean([total for m, total in zip(smooth, totals) if m.marginal.columns == (c,)])))
-        shares.append(shares_of([*smooth, *prior], c, own, empty))
+        return shares_of([*smooth, *prior], c, number([m for m in smooth if m.marginal.columns == (c,)]), empty)
+
+    shares = [shares_in(c) for c in range(len(domain.sizes))]
     kinds = {c: np.array(own) for c, own in domain.kinds.items()}
     coarse = Coarsening.of(shares, MOST_GROUPS, ordered=domain.ordered, missing=domain.missing, kinds=kinds)
-    groups = tuple(np.arange(len(own)) if c in whole else own for c, own in enumerate(coarse.groups))
-    coarse = Coarsening(groups, tuple(int(own.max(initial=-1)) + 1 for own in groups))
+    coarse = coarse.replaced({c: (np.arange(size), size) for c, size in enumerate(domain.sizes) if c in whole})
     both = [tuple(in_groups(m, coarse) for m in found) for found in (released, [*smooth, *prior])]
-    return Columns(tuple(shares), n or max(1.0, float(np.mean(totals))), coarse, *both)
+    return Columns(tuple(shares), number(smooth), coarse, *both)
+
+
+def _smooth(measured: Measurement, domain: TableDomain, known: Mapping[int, Known]) -> Measurement:
+    """The smoothed measurement; of codes that were drawn to be there it has less noise, so that later ones do not move it."""
+    smooth = replace(measured, values=smoothed_marginal(measured, domain))
+    drawn = np.zeros(1, bool) if measured.fitted is None else known[measured.marginal.columns[0]].drawn
+    return replace(smooth, noise_std=np.where(drawn, _DRAWN, 1.0) * smooth.noise_std) if drawn.any() else smooth
 
 
 def _precision(budget: GaussianBudget, noise_std: float) -> float:

@@ -585,14 +585,19 @@ def _beside(before: pd.Series, own: pd.Series) -> tuple[pd.Series, pd.Series]:
     if isinstance(kind, pd.DatetimeTZDtype) and own.dtype.kind == "M":
         return before, (own if own.dt.tz is not None else own.dt.tz_localize("UTC")).dt.tz_convert(kind.tz).astype(kind)
     if kind.kind == "O" or isinstance(kind, pd.StringDtype):
-        others = before.dropna()
-        if len(others) and others.map(lambda value: isinstance(value, str)).all():
-            return before, own.map(_as_text(others)).astype(kind)
-        if len(others) and own.dtype.kind == "M" and others.map(lambda value: type(value) is date).all():
-            return before, own.dt.date.astype(object)
-    elif kind.kind == "f" and pd.api.types.is_numeric_dtype(own.dtype):
+        return before, _among(before.dropna(), own)
+    if kind.kind == "f" and pd.api.types.is_numeric_dtype(own.dtype):
         return before, own.astype(kind)
     return before, own
+
+
+def _among(others: pd.Series, own: pd.Series) -> pd.Series:
+    """Values among other objects: as texts or days if all of these are."""
+    if len(others) and others.map(lambda value: isinstance(value, str)).all():
+        return own.map(_as_text(others)).astype(others.dtype)
+    if len(others) and own.dtype.kind == "M" and others.map(lambda value: type(value) is date).all():
+        return own.dt.date.astype(object)
+    return own
 
 
 def _as_text(others: pd.Series) -> Callable[[object], str]:

@@ -20,7 +20,6 @@ from dpgen.release import PublicModel, RandomState, sampling_seed
 from dpgen.samples import ColumnSamples
 from dpgen.schema import Schema
 from dpgen.statement import PrivacyStatement
-from dpgen.systems.tables.fitter import EXCLUDED, Fitter, Held, Seeds, zeros_of
 from dpgen.systems.tables.marginals import Coarsening, Columns, Counts, Integers, Marginal, Measurement, Reals, shape
 from dpgen.systems.tables.mixture import (
     AT_ONCE,
@@ -36,11 +35,11 @@ from dpgen.systems.tables.mixture import (
     require_frame,
 )
 from dpgen.systems.tables.plan import Question, sizes
-from dpgen.systems.tables.whole import whole_mixture
-from dpgen.systems.tables.workload import Answer
 
 if TYPE_CHECKING:
     from dpgen.release import Release
+    from dpgen.systems.tables.fitter import Seeds
+    from dpgen.systems.tables.workload import Answer
 
 
 Rows = Literal["iid", "matched"]
@@ -275,6 +274,9 @@ class TablesModel(PublicModel, CodedMixture, kind="tables"):
         found = copy.copy(self)
         found.measurements = list(self.measurements if measurements is None else measurements)
         found.__dict__.pop("kept_share", None)
+        from dpgen.systems.tables.fitter import EXCLUDED, Fitter, zeros_of  # here and below, because samples need no fit
+        from dpgen.systems.tables.whole import whole_mixture
+
         if self.mixture.of_cells and any(len(m.marginal.columns) == len(self.levels[0].sizes) for m in found.measurements):
             found.mixture = whole_mixture(self.columns, self.schema, found.measurements)
             return found
@@ -295,6 +297,8 @@ class TablesModel(PublicModel, CodedMixture, kind="tables"):
         return found
 
     def _seeds(self, measurements: Sequence[Measurement], n: float) -> Seeds | None:
+        from dpgen.systems.tables.fitter import Held, Seeds
+
         held = Held.of([measurements[own.measured] for own in self.answers], self.levels)
         if not self.blocks:
             return held.seeds(self.columns, _COMPONENTS)
@@ -370,9 +374,17 @@ class TablesModel(PublicModel, CodedMixture, kind="tables"):
             levels=levels,
             statement=statement,
             declared=description["declared"],
-            answers=[Answer.from_dict(own) for own in description.get("workload", [])],
+            answers=_answers(description.get("workload", [])),
             blocks=description.get("blocks", 0),
         )
+
+
+def _answers(described: Sequence[Mapping[str, Any]]) -> list[Answer]:
+    if not described:
+        return []
+    from dpgen.systems.tables.workload import Answer
+
+    return [Answer.from_dict(own) for own in described]
 
 
 def _split(values: npt.NDArray[Any], sizes: Sequence[int]) -> list[npt.NDArray[Any]]:

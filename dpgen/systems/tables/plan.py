@@ -30,6 +30,10 @@ from dpgen.privacy.mechanisms import require_whole
 Method = Literal["auto", "mixture", "independent"]
 Rules = tuple[str, ...] | str
 
+COUNTING = 0.01
+"""Share of mu^2 for the number of records."""
+LEAST_COLUMNS = 0.1
+"""Share of mu^2 for marginals of columns where most has been bought before: it pairs columns with the target."""
 LEAST_SIGNAL = 20.0
 """Signal mu n for each column below which pairs are not worth their noise."""
 MOST_CELLS = 0.4

@@ -68,13 +68,11 @@ class Prior:
     model: TablesModel | None = None
 
     @classmethod
-    def of(cls, path: str | None, data: Table | RawTable, names: Sequence[str], curator: Curator) -> Prior | None:
-        """The prior that an option gives: rows that were read with the data, or the release at a path; None without one.
+    def of(cls, path: str, data: Table | RawTable, names: Sequence[str], curator: Curator) -> Prior:
+        """The prior that an option gives: rows that were read with the data, or the release at a path.
 
         ValueError for a release of another system, or with columns that are not among `names`.
         """
-        if path is None:
-            return None
         if data.prior is not None:
             return cls(f"{len(data.prior):,} rows of a table", float(len(data.prior)), table=data.prior)
         model: Any = released("prior", path, curator)
@@ -196,6 +194,10 @@ class Coded:
     def _variances(self, y: Reals, expected: Reals, noise: Reals, n: float, phi: float) -> Reals:
         """The same, and what frees cells."""
         return self.variances(expected, n, phi) + np.maximum(0.0, (y - expected) ** 2 - _FREE * noise)
+
+    def dependence(self, columns: Columns, levels: Sequence[Coarsening]) -> Dependence:
+        """The dependence of pairs, in groups of released columns."""
+        return Dependence(self, columns, levels)
 
     def beside_table(self, columns: Columns) -> list[Measurement]:
         """The measurements of a table of all columns and of single ones, with the prior's mean in the place of the first."""

@@ -53,7 +53,7 @@ from dpgen.systems.tables.marginals import Coarsening, Counts, Known, Marginal, 
 from dpgen.systems.tables.rule_kinds import MOST_VALUES, Candidate, Column, candidates, named, needed, on_two, reaches
 
 if TYPE_CHECKING:
-    from dpgen.data.raw_tables import Rows
+    from dpgen.data.raw_tables import AnyRows as Rows
 
 Flags = npt.NDArray[np.bool_]
 Integers = npt.NDArray[np.int64]

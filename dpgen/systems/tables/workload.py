@@ -41,7 +41,7 @@ from dpgen.systems.tables.plan import DEEP, MOST_CELLS, MOST_CLASSES_OF_QUESTION
 
 if TYPE_CHECKING:
     from dpgen.privacy.curator import GaussianBudget
-    from dpgen.schema import Schema
+    from dpgen.schema import Schema, TableDomain
     from dpgen.systems.tables.fitter import Fitter
     from dpgen.systems.tables.marginals import Columns
     from dpgen.systems.tables.mixture import Mixture
@@ -138,8 +138,7 @@ class Workload:
             values, std = budget.sums(QUESTION, counts.sums(i), float(part))
             at = replace(marginals[i], level=first_level + i)
             found.append(Measurement(at, values.numpy().reshape(shape(marginals[i], made)), std))
-        numbers = [None if q.mean is None else names.index(q.mean) for q in questions]
-        means = [None if c is None else (c, group_means(columns, schema, c, own)) for c, own in zip(numbers, made)]
+        means = [_means(q, columns, schema, own) for q, own in zip(questions, made)]
         told = [_told(q, columns, own, names) for q, own in zip(questions, made)]
         return cls(tuple(questions), tuple(made), tuple(found), tuple(means), tuple(told))
 
@@ -260,22 +259,31 @@ def _groups(question: Question, columns: Columns, schema: Schema, std: float) ->
     """Groups of the model's groups that a question is counted in, for about this noise std."""
     domain, most_cells = schema.domain, MOST_CELLS * columns.n / std
     asked = [domain.names.index(name) for name in question.columns]
-    number = domain.names.index(question.mean) if question.mean is not None else None
+    most_classes = MOST_CLASSES_OF_QUESTION if len(asked) >= DEEP else math.inf
+    if question.mean is None:
+        return _in_few_cells(columns, domain, asked, most_cells, most_classes)
+    number = domain.names.index(question.mean)
     by = [c for c in asked if c != number]
+    grouped = _in_few_cells(columns, domain, by, min(most_cells / _FEWEST_OF_MEAN, most_classes))
+    cells = math.prod(grouped.sizes[c] for c in by)
+    wanted = _GROUPS * (columns.n / cells / std) ** 0.4
+    own = _of_mean(columns, schema, number, round(min(max(wanted, _FEWEST_OF_MEAN), _MOST_OF_MEAN, most_cells / cells + 1)))
+    return grouped.replaced({number: (own, int(own.max()) + 1)})
+
+
+def _in_few_cells(
+    columns: Columns, domain: TableDomain, by: Sequence[int], most_cells: float, most_classes: float = math.inf
+) -> Coarsening:
+    """Groups of some columns, as many as leave so few cells, and cells of all of them but the largest."""
     grouped = full = Coarsening.full(columns.coarse.sizes)
     for most in _MOST:
         coarser = columns.coarser(most, domain)
         grouped = full.replaced({c: (coarser.groups[c], coarser.sizes[c]) for c in by})
-        cells = math.prod(grouped.sizes[c] for c in by)
-        classes = cells if number is not None else cells // max(grouped.sizes[c] for c in by)
-        few = len(asked) < DEEP or classes <= MOST_CLASSES_OF_QUESTION
-        if few and cells * (_FEWEST_OF_MEAN if number is not None else 1) <= most_cells:
+        sizes = [grouped.sizes[c] for c in by]
+        cells = math.prod(sizes)
+        if cells <= most_cells and cells // max(sizes) <= most_classes:
             break
-    if number is None:
-        return grouped
-    wanted = _GROUPS * (columns.n / cells / std) ** 0.4
-    own = _of_mean(columns, schema, number, round(min(max(wanted, _FEWEST_OF_MEAN), _MOST_OF_MEAN, most_cells / cells + 1)))
-    return grouped.replaced({number: (own, int(own.max()) + 1)})
+    return grouped
 
 
 def _of_mean(columns: Columns, schema: Schema, c: int, most: int) -> npt.NDArray[np.int64]:
@@ -292,6 +300,14 @@ def _of_mean(columns: Columns, schema: Schema, c: int, most: int) -> npt.NDArray
     missing = None if schema.domain.missing[c] is None else size - 1
     [groups] = Coarsening.of([mass], most + (missing is not None), ordered=[True], missing=[missing]).groups
     return groups
+
+
+def _means(question: Question, columns: Columns, schema: Schema, coarsening: Coarsening) -> tuple[int, Reals] | None:
+    """The column of a mean with the mean value of each of its groups; None: of a table."""
+    if question.mean is None:
+        return None
+    c = schema.domain.names.index(question.mean)
+    return c, group_means(columns, schema, c, coarsening)
 
 
 def group_means(columns: Columns, schema: Schema, c: int, coarsening: Coarsening) -> Reals:

@@ -11,8 +11,7 @@ from small_domains import chi_square, exponential, models, neighbours, point_cel
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.ledger import Budget, Ledger
 from dpgen.privacy.mechanisms import Relation
-from dpgen.systems.ordered.estimator import MonotoneCounts
-from dpgen.systems.ordered.merr import MERR, PointSelection, Step
+from dpgen.systems.ordered.estimator import MERR, MonotoneCounts, PointSelection, Step
 
 N = 10**18
 RELATIONS: list[Relation] = ["add_remove", "replace_one"]
