@@ -483,24 +483,11 @@ class Schema:
         Where they are about a length, a row is drawn once in its codes: how many of their values satisfy is part of its
         probability.
         """
-        tries = 1 if any(isinstance(self.by_name[name], LengthField) for name in about) else _MOST_VALUES
-
-        def values(codes: Tensor) -> tuple[pd.DataFrame, Rows]:
-            known = {name: pd.Series([value] * len(codes), dtype=object) for name, value in (fixed or {}).items()}
-            table = self.decode(codes, generator, shares, known)
-            return table, self.satisfied(table) & (True if holds is None else holds(table))
-
-        def broken(table: pd.DataFrame) -> pd.DataFrame:
-            share = sum(constraint.broken for constraint in self.constraints)
-            if not share or not n:
-                return table
-            pool = self.decode(draw(min(2**16, 64 + math.ceil(8 * share * n))), generator, shares)
-            rng = np.random.default_rng(int(torch.randint(2**62, (1,), generator=generator)))
-            return with_broken(table, pool, self.constraints, {*about}, rng)
-
+        ways: dict[str, Any] = {"holds": holds, "fixed": fixed, "about": about}
         if not self.rejects and holds is None:
-            return broken(values(draw(n))[0])
-        kept, drawn = self._kept(draw(n), values, tries), n
+            found = self.decode(draw(n), generator, shares, _repeated(fixed, n))
+            return self.broken_as_said(found, draw, generator, shares, held={*about})
+        kept, drawn = self.values(draw(n), generator, shares, **ways), n
         while len(kept) < n:
             if drawn > _MOST_TRIES * max(100, len(kept)):
                 raise ValueError(
@@ -508,29 +495,49 @@ class Schema:
                     "the model, or what is given; loosen them, or fit with a greater epsilon"
                 )
             more = min(2**20, math.ceil(1.1 * (n - len(kept)) * drawn / max(1, len(kept))) + 16)
-            kept, drawn = pd.concat([kept, self._kept(draw(more), values, tries)]), drawn + more
-        return self._keyed(broken(kept.iloc[:n].reset_index(drop=True)))
+            kept, drawn = pd.concat([kept, self.values(draw(more), generator, shares, **ways)]), drawn + more
+        return self._keyed(self.broken_as_said(kept.iloc[:n].reset_index(drop=True), draw, generator, shares, {*about}))
 
-    def _kept(
+    def broken_as_said(
+        self, table: pd.DataFrame, draw: Any, generator: torch.Generator, shares: Shares | None, held: Collection[str] = ()
+    ) -> pd.DataFrame:
+        """Rows that satisfy the constraints, of which shares break those of which this is said; see `rows`."""
+        if not (share := sum(constraint.broken for constraint in self.constraints)) or not len(table):
+            return table
+        pool = self.decode(draw(min(2**16, 64 + math.ceil(8 * share * len(table)))), generator, shares)
+        rng = np.random.default_rng(int(torch.randint(2**62, (1,), generator=generator)))
+        return with_broken(table, pool, self.constraints, held, rng)
+
+    def values(
         self,
         codes: Tensor,
-        values: Callable[[Tensor], tuple[pd.DataFrame, Rows]],
-        tries: int,
+        generator: torch.Generator,
+        shares: Shares | None = None,
+        *,
+        holds: Callable[[pd.DataFrame], Rows] | None = None,
+        known: Mapping[str, pd.Series] | None = None,
+        fixed: Mapping[str, Any] | None = None,
+        about: Iterable[str] = (),
     ) -> pd.DataFrame:
-        """Values that satisfy the constraints, of those of the codes (n, d) that have such values by so many tries.
+        """Values of those of the codes (n, d) that satisfy the constraints, by their places; see `rows`.
 
-        Values are drawn in their bins again where others would satisfy the constraints: only codes without such values are
-        rejected, so that a constraint inside bins does not move the shares of bins.
+        Values are drawn in their bins again where others would satisfy them: only codes without such values are rejected, so
+        that a constraint inside bins does not move the shares of bins. Parsed values (n,) that are `known` stay.
         """
-        left, places, tables = np.flatnonzero(self.admissible(codes).numpy()), list[npt.NDArray[np.int64]](), []
-        for _ in range(tries):
-            table, satisfied = values(codes[torch.from_numpy(left)])
-            places.append(left[satisfied])
-            tables.append(table[satisfied])
-            left = left[~satisfied]
-            if not len(left):
+        left, found = np.flatnonzero(self.admissible(codes).numpy()), list[pd.DataFrame]()
+        for _ in range(1 if any(isinstance(self.by_name[name], LengthField) for name in about) else _MOST_VALUES):
+            of_left = {name: own.iloc[left].reset_index(drop=True) for name, own in (known or {}).items()}
+            table = self.decode(codes[torch.from_numpy(left)], generator, shares, of_left | _repeated(fixed, len(left)))
+            satisfied = self.satisfied(table) & (True if holds is None else holds(table))
+            found.append(table.set_axis(left)[satisfied])
+            if not len(left := left[~satisfied]):
                 break
-        return pd.concat(tables).iloc[np.argsort(np.concatenate(places))]
+        return pd.concat(found).sort_index()
+
+
+def _repeated(fixed: Mapping[str, Any] | None, n: int) -> dict[str, pd.Series]:
+    """Columns (n,) of one value each."""
+    return {name: pd.Series([value] * n, dtype=object) for name, value in (fixed or {}).items()}
 
 
 def _put(values: pd.Series, known: pd.Series | None) -> pd.Series:

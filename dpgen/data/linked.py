@@ -32,6 +32,7 @@ from dpgen.data.links import (
     Key,
     Keys,
     Links,
+    Roles,
     apart,
     is_package,
     linked_package,
@@ -467,17 +468,22 @@ def arranged(
     tables = {name: in_memory(table, dtypes) for name, table in data.items()}
     for name, table in tables.items():
         table.table = name
-    public = column_names(options.get("public") or [])
-    timed = _timed(options.get("order"), [name for name in tables if name not in public])
-    columns = {name: list(table.types if is_source(table) else types_of(table)) for name, table in tables.items()}
-    keys = Keys.of(options.get("links") or {}, columns, column_names(options.get("drop") or []), public)
-    private = {name: own for name, own in columns.items() if name not in public}
-    roles = roles_of(private, keys, options.get("person"), timed)
+    roles = _roles(tables, options)
     first = roles.rows or str(roles.people)
     beside: dict[str, Any] = {} if roles.people in (None, first) else {"people_path": tables[roles.people]}
     if more := {name: table for name, table in tables.items() if name not in (roles.people, first)}:
         beside["tables"] = more
     return tables[first], {} if roles.person == PERSON else {"person": roles.person}, beside
+
+
+def _roles(tables: Mapping[str, InMemory], options: Mapping[str, Any]) -> Roles:
+    """Roles of tables in memory, by their columns and the options."""
+    public = column_names(options.get("public") or [])
+    timed = _timed(options.get("order"), [name for name in tables if name not in public])
+    columns = {name: list(table.types if is_source(table) else types_of(table)) for name, table in tables.items()}
+    keys = Keys.of(options.get("links") or {}, columns, column_names(options.get("drop") or []), public)
+    private = {name: own for name, own in columns.items() if name not in public}
+    return roles_of(private, keys, options.get("person"), timed)
 
 
 def _timed(order: Any, names: list[str]) -> list[str]:

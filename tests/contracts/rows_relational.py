@@ -1,5 +1,6 @@
 """People and their rows: numbers of people and of rows, single columns, tables of two columns, and the choice of a table."""
 
+import math
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -11,9 +12,11 @@ from conformance import Law, LawRow, Pair, SumRow
 
 from dpgen.columns.descriptors import field_of
 from dpgen.data.linked_tables import Reference
+from dpgen.data.raw_tables import Rows
 from dpgen.privacy.exact_sums import WHOLE, BoundedSum
 from dpgen.privacy.mechanisms import Relation
 from dpgen.privacy.selection import ExponentialMechanism
+from dpgen.schema import Schema
 from dpgen.systems.relational.calendars import DAYS, OF_YEARS, Days, day_counts
 from dpgen.systems.relational.domains import COUNT, NUMBER, WITH_ROWS
 from dpgen.systems.relational.fit import COLUMN, MEASUREMENT, SELECTION
@@ -24,6 +27,8 @@ from dpgen.systems.relational.row_orders import CELLS, ORDERS, Asked, cells_of, 
 from dpgen.systems.relational.rules import BREAKING, Candidate, breaking
 from dpgen.systems.relational.sums import Branch, Counts, Histories, Layout, Shape, Table, people_count, single_counts
 from dpgen.systems.tables.marginals import SCALE, Coarsening
+from dpgen.systems.tables.rule_kinds import Candidate as RowRule
+from dpgen.systems.tables.rules import TABLE, VIOLATIONS, table_counts, violations
 
 MOST = 5
 SHAPE = Shape((2, 3, MOST + 1), (Branch((3, 2, 4, 2), ("all", "all", "later", "first"), MOST),))
@@ -188,6 +193,61 @@ def broken_rules(people: list[Person]) -> BoundedSum:
     """People who break an order of dates, a copy and a sum."""
     frame, table = as_tables(people)
     return breaking(frame, [table], FIELDS, AMONG)
+
+
+OF_ROW = Schema.from_descriptor(
+    {
+        "fields": [
+            {"name": name, "type": "string", "constraints": {"enum": [*"abc"], "required": True}} for name in ("city", "land")
+        ]
+        + [
+            {"name": name, "type": "integer", "constraints": {"minimum": 0, "maximum": 3, "required": True}}
+            for name in ("first", "last")
+        ]
+    }
+)
+BETWEEN = [
+    RowRule({"less_equal": ["first", "last"]}, 0.5),
+    RowRule({"forbidden": {"city": "a", "land": "b"}}, 0.5),
+    RowRule({"follows": "land", "on": "city"}, 0.5),
+]
+"""Rules between the columns of rows."""
+BREAKS = (0, 1, 3, 1)
+
+
+def breaks_between(relation: Relation) -> Pair:
+    """A person all of whose rows break each rule leaves, or somebody comes in their place who breaks none."""
+    beside, own = [((0, 0), [ZERO])] * 3, ((1, 1), [BREAKS] * 4)
+    return [*beside, own], beside if relation == "add_remove" else [*beside, ((0, 0), [ZERO])]
+
+
+def _rows_of(people: list[Person], whole: bool) -> Rows:
+    """All rows of people, or one of each: which one, a person's own codes say."""
+    rows = [row for own, of in people if of for row in (of if whole else [of[sum(own) % len(of)]])]
+    codes = np.array(rows, np.int64).reshape(-1, len(SHAPE.of(1)))
+    texts = np.array([*"abcd"], object)[codes[:, :2]]
+    return Rows(pd.DataFrame({"city": texts[:, 0], "land": texts[:, 1], "first": codes[:, 2], "last": codes[:, 3]}))
+
+
+def broken_between(people: list[Person]) -> BoundedSum:
+    """People whose row breaks an order, a combination and a dependency."""
+    return violations(_rows_of(people, whole=False), OF_ROW, BETWEEN)
+
+
+def broken_in_all_rows(people: list[Person]) -> BoundedSum:
+    """Wrong: all rows of a person count at the price of one."""
+    return violations(_rows_of(people, whole=True), OF_ROW, BETWEEN)
+
+
+def pairs_between(people: list[Person], *, whole: bool = False) -> BoundedSum:
+    """Pairs of values of the row of a person."""
+    [(counts, _)] = table_counts(_rows_of(people, whole), OF_ROW, BETWEEN[-1:])
+    return BoundedSum(torch.from_numpy(counts.copy()), 1.0, replaced=math.sqrt(2.0))
+
+
+def pairs_in_all_rows(people: list[Person]) -> BoundedSum:
+    """Wrong: pairs of values of all rows of a person."""
+    return pairs_between(people, whole=True)
 
 
 def broken_by_rows(people: list[Person]) -> BoundedSum:
@@ -517,6 +577,8 @@ ROWS = [
     SumRow("relational", (NUMBER,), tree_neighbours, tree_moved(4, 2), sums=tree_single("all", 1), relations=("add_remove",)),
     SumRow("relational", (NUMBER,), tree_neighbours, rows_come, sums=tree_single("all", 1), relations=("replace_one",)),
     SumRow("relational", (BREAKING,), neighbours, breaks_all, sums=broken_rules),
+    SumRow("relational", (VIOLATIONS,), neighbours, breaks_between, sums=broken_between),
+    SumRow("relational", (TABLE,), neighbours, breaks_between, sums=pairs_between),
     SumRow("relational", (ORDERS,), neighbours, dates_move, sums=people_in_order),
     SumRow("relational", (DAYS,), neighbours, moved(4), sums=in_days),
     SumRow("relational", (OF_YEARS,), neighbours, moved(4), sums=in_years),

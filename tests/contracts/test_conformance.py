@@ -31,7 +31,9 @@ from rows_networks import LAYERS, clipped_apart, clipped_together
 from rows_raw_tables import levels_once, shared_values, without_delta
 from rows_relational import (
     all_weigh_more,
+    broken_between,
     broken_by_rows,
+    broken_in_all_rows,
     broken_rules,
     degrees_of,
     degrees_of_one,
@@ -42,6 +44,8 @@ from rows_relational import (
     in_steps_of_rows,
     in_whole_days,
     naming_pairs,
+    pairs_between,
+    pairs_in_all_rows,
     pairs_of_all,
     pairs_of_named,
     pairs_of_rows,
@@ -284,6 +288,8 @@ OF_ROWS = [
     (in_steps, in_steps_of_rows),
     (in_hours, in_hours_of_rows),
     (broken_rules, broken_by_rows),
+    (broken_between, broken_in_all_rows),
+    (pairs_between, pairs_in_all_rows),
     (people_in_order, rows_in_order),
 ]
 

@@ -16,6 +16,8 @@ A fit lowers :math:`\tfrac12 \sum_i (n p_i - y_i)^2 / \sigma_i^2` of the measure
 of classes about columns (of z about a and q, of w about b and R), which keeps independent what was not measured. Sums of all
 rows do not tell first rows from later ones, so :math:`3 \beta` times the divergence of :math:`q_1` from q is added: what a
 person says of rows is of all rows, unless sums of first rows or of successive ones say otherwise.
+
+What constraints inside a table exclude is driven out of each class by the loss of a mixture, see `tables.mixture`.
 """
 
 from __future__ import annotations
@@ -33,6 +35,7 @@ from torch import Tensor
 from torch.nn.functional import embedding_bag, pad
 
 from dpgen.systems.relational.sums import SPANS, Block, Integers, Layout, Reals, Shape, Table, place_of
+from dpgen.systems.tables.fitter import AVOIDED, FORCED, HELD, Zero
 from dpgen.systems.tables.mixture import Mixture
 
 Weight = Callable[[int, int], float]
@@ -95,7 +98,7 @@ class Tree:
 
         rows = [tensors(own.usual, own.first, own.steps, own.kept, own.rows.probabilities) for own in self.chains]
         a, pi = tensors(self.people.probabilities, self.people.weights)
-        found = factors(shape, a, pi, rows)
+        found = factors(shape, laws(shape, a, pi, rows))
         return {block: (left @ right.T).numpy().astype(np.float64) for block, (left, right) in found.items()}
 
 
@@ -171,14 +174,21 @@ Factors = dict[Block, tuple[Tensor, Tensor]]
 """Matrices (codes, classes) of both sides of blocks: the law of a block is the product of one and the other transposed."""
 
 
-def factors(
+def laws(
     shape: Shape, a: Tensor, pi: Tensor, rows: Sequence[Sequence[Tensor]], blocks: Collection[Block] | None = None
-) -> Factors:
-    """Laws of blocks, or of some, of stacked columns a (sum of sizes, K), pi, and q, first, R, rho, b of each table of rows."""
+) -> list[_Laws]:
+    """Laws of all tables, of stacked columns a (sum of sizes, K) and pi of people, and q, first, R, rho, b of each of rows."""
     tables = [_Laws({"all": a}, {"all": pi}, a, a, {}, {})]
-    blocks = shape.blocks if blocks is None else blocks
     for number, branch in enumerate(shape.tables, 1):
-        tables.append(_table(shape, number, tables[branch.parent], rows[number - 1], blocks))
+        tables.append(
+            _table(shape, number, tables[branch.parent], rows[number - 1], shape.blocks if blocks is None else blocks)
+        )
+    return tables
+
+
+def factors(shape: Shape, tables: Sequence[_Laws], blocks: Collection[Block] | None = None) -> Factors:
+    """Laws of blocks, or of some of them."""
+    (a, pi), blocks = (tables[0].stacks["all"], tables[0].occupied["all"]), shape.blocks if blocks is None else blocks
     found: Factors = {}
     for block in blocks:
         kind, left, right = block
@@ -283,11 +293,32 @@ def _wide(values: Reals) -> Reals:
     return values.reshape(len(values), -1)
 
 
+class _Excluded:
+    """What constraints exclude among stacked columns (codes, K) of shares above 0; `held` are the codes they are about."""
+
+    def __init__(self, zeros: Sequence[Zero], shares: Tensor) -> None:
+        self._zeros = [(zero.rows, [torch.from_numpy(own.astype(np.float32)) for own in zero.factors]) for zero in zeros]
+        rows = torch.arange(len(shares))
+        self.held = torch.cat([rows[:0], *(rows[own] for zero in zeros for own in zero.rows)]).unique()
+        self._shares = shares[self.held]
+        self.information = torch.ones(len(shares), 1).index_fill_(0, self.held, FORCED)
+
+    def loss(self, p: Tensor, w: Tensor) -> Tensor:
+        """Mass of what is excluded, and how far codes of these columns are from their shares, in classes of weights w (K,)."""
+        if not self._zeros:
+            return torch.zeros(())
+        parts = [[factor @ p[own] for own, factor in zip(rows, factors)] for rows, factors in self._zeros]
+        masses = [torch.stack(own).prod(0).sum(0) @ w for own in parts]
+        gaps = p[self.held] @ w - self._shares
+        return torch.stack(masses).sum() + HELD * (gaps.square() / self._shares).sum()
+
+
 class TreeFitter:
     """A tree that is fitted again whenever there are more measurements, by Adam on its logits, from where it was.
 
     `shares` are released ones of the columns of people, and of each table of rows, above 0; `n` is the released number of
-    people, `classes` are K, and W of each table of rows; `information` is beta, `generator` public.
+    people, `classes` are K, and W of each table of rows; `information` is beta, `zeros` are what constraints exclude in each
+    table, `generator` is public.
     """
 
     def __init__(
@@ -298,10 +329,13 @@ class TreeFitter:
         *,
         classes: tuple[int, int],
         information: float,
+        zeros: Sequence[Sequence[Zero]] = (),
         generator: torch.Generator,
     ) -> None:
         self.layout, self.n, self._information = layout, n, information
         self._priors = [torch.from_numpy(np.concatenate(p)).float().log()[:, None] for p in shares]
+        of_tables = zip(zeros or [()] * len(shares), (p.exp()[:, 0] for p in self._priors))
+        self._excluded, self._avoided = [_Excluded(*own) for own in of_tables], AVOIDED
         self._classes, self._generator = classes, generator
         self._measured: list[_Measured] = []
         self._cells = 1
@@ -336,15 +370,17 @@ class TreeFitter:
         self._blocks = sorted({block for own in self._measured for block in own.blocks})
         self._cells = max(1, sum(values.size for _, values, _ in sums))
 
-    def run(self, steps: int, rate: float, last: float) -> float:
+    def run(self, steps: int, rate: float, last: float, *, avoided: float = AVOIDED) -> float:
         """Steps of a rate that falls from `rate` to `last` along half a cosine; the last loss for each measured cell."""
+        self._avoided = avoided
         loss, (b1, b2) = torch.zeros(()), _MOMENTS
         for i in range(steps):
             logits = self._logits.requires_grad_()
             parts = self._parts()
-            found = factors(self.layout.shape, *parts, self._blocks)
+            tables = laws(self.layout.shape, *parts, self._blocks)
+            found = factors(self.layout.shape, tables, self._blocks)
             loss = torch.stack([own.loss(found) for own in self._measured]).sum()
-            (slope,) = torch.autograd.grad(loss + self._penalty(*parts), logits)
+            (slope,) = torch.autograd.grad(loss + self._penalty(*parts) + self._excess(tables), logits)
             self._steps += 1
             self._logits = logits.detach()
             self._first.lerp_(slope, 1 - b1)
@@ -370,18 +406,29 @@ class TreeFitter:
         return columns(a, 0), z.softmax(0), found
 
     def _penalty(self, a: Tensor, pi: Tensor, rows: Sequence[Sequence[Tensor]]) -> Tensor:
-        total, means = (pi * (a * ((a + 1e-30).log() - self._priors[0])).sum(0)).sum(), [pi]
+        def of_columns(number: int, p: Tensor) -> Tensor:
+            return self._excluded[number].information * (p * ((p + 1e-30).log() - self._priors[number]))
+
+        total, means = (pi * of_columns(0, a).sum(0)).sum(), [pi]
         for number, branch in enumerate(self.layout.shape.tables, 1):
             q, first, r, _, b = rows[number - 1]
             above = means[branch.parent]
             mean = above @ q
             means.append(mean)
             usual = (above[:, None] * q * ((q + 1e-30).log() - (mean + 1e-30).log())).sum()
-            columns = (mean * (b * ((b + 1e-30).log() - self._priors[number])).sum(0)).sum()
+            columns = (mean * of_columns(number, b).sum(0)).sum()
             steps = (mean[:, None] * r * ((r + 1e-30).log() - (mean + 1e-30).log())).sum()
             begun = (above[:, None] * first * ((first + 1e-30).log() - (q + 1e-30).log())).sum()
             total = total + _USUAL * usual + _FIRST * begun + columns + steps
         return self._information * total + _RIDGE * (self._logits - self._usual).square().sum()
+
+    def _excess(self, tables: Sequence[_Laws]) -> Tensor:
+        """The loss of what constraints exclude."""
+        found = [
+            excluded.loss(torch.cat([*own.stacks.values()]), own.occupied["all"])
+            for excluded, own in zip(self._excluded, tables)
+        ]
+        return self._avoided * self.n * torch.stack(found).sum()
 
     @property
     def tree(self) -> Tree:

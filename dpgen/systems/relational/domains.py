@@ -1,4 +1,8 @@
-"""Domains of linked tables: rows of a person are bounded, and what nobody states of columns is bought."""
+"""Domains of linked tables: rows of a person are bounded, what nobody states of columns is bought, and rules are looked for.
+
+The columns of a table are searched by `tables.rules` where their domains are bought: those of people always, those of rows
+where there is signal enough (`plan.RULED`). All searches together pay what that of one table may.
+"""
 
 from __future__ import annotations
 
@@ -8,18 +12,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dpgen.columns.constraints import constraint_of
 from dpgen.facts import Fact, Said, said
 from dpgen.schema import Schema, TableDomain
 from dpgen.systems.relational import rules
-from dpgen.systems.relational.calendars import FEW, OF_DAYS, Calendar, Days
+from dpgen.systems.relational.calendars import FEW, OF_DAYS, Days
 from dpgen.systems.relational.gaps import OF_GAPS, in_steps
 from dpgen.systems.relational.hours import OF_HOURS, bought
-from dpgen.systems.relational.plan import DOMAINS, Method, RelationalConfig, RelationalPlan, measured
+from dpgen.systems.relational.plan import DOMAINS, RULED, Method, RelationalConfig, RelationalPlan, measured, signal
 from dpgen.systems.relational.row_orders import in_order
 from dpgen.systems.relational.sums import (
     Branch,
     Histories,
     Integers,
+    Reals,
     Shape,
     Span,
     in_spans,
@@ -30,11 +36,14 @@ from dpgen.systems.relational.sums import (
 from dpgen.systems.tables.discovery import SHARES, Discovery, Found
 from dpgen.systems.tables.marginals import Known, Marginal, Measurement
 from dpgen.systems.tables.plan import COUNTING
+from dpgen.systems.tables.rule_kinds import Column
+from dpgen.systems.tables.rules import Search, in_domain
 
 if TYPE_CHECKING:
     from dpgen.data import LinkedTables
     from dpgen.data.linked_tables import KeyColumn, LinkedRows
     from dpgen.data.public_tables import PublicKey
+    from dpgen.data.raw_tables import Rows
     from dpgen.privacy.curator import GaussianBudget
 
 COUNT, NUMBER, WITH_ROWS = "number of people", "rows of a person", "number of people with rows that hang on a row"
@@ -43,6 +52,9 @@ QUANTILE = 0.95
 """Share of people who have rows, whose rows are all used where m is bought."""
 SEEN, USUAL = 3.0, 10
 """Noise stds of a number of rows that people have, and m where there is none."""
+
+Pairs = list[tuple[tuple[str, str], Reals, float]]
+"""Names of two columns, their noisy counts, and the noise std."""
 
 _APART = 32  # kinds of keys to a public table
 
@@ -188,6 +200,7 @@ class Side:
     days: Mapping[str, Any] = field(default_factory=dict)  # the field of the days of all rows, and its counts in a sample
     of_days: Known | None = None
     public: Mapping[int, Sequence[Integers]] = field(default_factory=dict)  # groups of the codes of keys to public tables
+    pairs: Sequence[Measurement] = ()  # what was measured of two columns for rules, of one row of each person
 
 
 @dataclass(frozen=True, eq=False)
@@ -216,20 +229,29 @@ class Bought:
         config: RelationalConfig,
         budget: GaussianBudget,
     ) -> Bought:
-        """Buy patterns of keys, years, domains, calendars and rules, in this order."""
+        """Buy patterns of keys, years, domains, rules of each table, calendars and rules between tables, in this order."""
         data, whole = counted.data, counted.whole
         patterns, of_keys = _patterns(data, keys, budget, counted.sizes, COUNTING * whole)
         drafted = len(data.people_draft["fields"]), sum(len(table.draft["fields"]) for table in data.tables)
-        more = DOMAINS[counted.method(config, drafted)]
+        method = counted.method(config, drafted)
+        more = DOMAINS[method]
         data, ordered = in_order(data, counted.n, config.rules, budget, whole)
         days = _days(data, counted.with_rows)
         of_days = OF_DAYS * whole / max(1, sum(own is not None for own in days)) * (1 - 1e-9)
         data = _in_years(data, days, budget, of_days)
         data = replace(data, tables=in_steps(data.tables, days, budget, OF_GAPS * whole))
-        sides, facts = _domains(data, plan, budget, counted.sizes, more)
+        of_tables = _drafted(data, budget, counted.sizes, more)
+        released = [_released(data, i, own, rows) for i, ((own, _), rows) in enumerate(zip(of_tables, counted.means))]
+        ruled = method == "linked" and signal(counted.mu, counted.fewest, drafted) >= RULED
+        among = [_names(data, i, released, config) if ruled or not i else [] for i in range(len(released))]
+        found, pairs = _searched(data, counted.sizes, of_tables, among, budget)
+        sides, facts = _sides(data, plan, found, pairs)
         calendars = [own and own.released(side.days, side.of_days, budget, of_days) for own, side in zip(days, sides[1:])]
         _buy_hours(calendars, data, days, budget, OF_HOURS * whole)
-        kept, told = _rules(replace(counted, data=data), sides, calendars, budget, config)
+        units = [table.seconds(data.linking.time_unit) for table in data.tables]
+        timed = [released[0], *(own.timed(days, unit) for own, days, unit in zip(released[1:], calendars, units))]
+        fields, between = [side.schema.by_name for side in sides], _across(data, timed, config)
+        kept, told = rules.found_rules(data.people, data.tables, fields, between, counted.n, budget, data.names)
         target, names = str(config.target).partition(".")[2], sides[0].domain.names
         place = names.index(target) if config.target is not None and target in names else None
         said = [*facts, *of_keys, *counted.facts, *ordered, *told, *_apart(data, sides)]
@@ -270,21 +292,39 @@ class Bought:
         return Shape(self.sides[0].domain.sizes, tuple(branches))
 
 
-def _domains(
-    data: LinkedTables, plan: RelationalPlan, budget: GaussianBudget, sizes: Sequence[float], more: float
-) -> tuple[list[Side], list[Fact | Said]]:
-    """All tables as codes, their domains bought where they are not known, from one row of each person, for `more` shares."""
+def _drafted(data: LinkedTables, budget: GaussianBudget, sizes: Sequence[float], more: float) -> list[tuple[Found, float]]:
+    """The domains of all tables, bought where they are not known, from one row of each person, for `more` shares.
+
+    Beside each is the share of 1 / s^2 that the law of one of its numbers has.
+    """
     shares = {part: (more if part != "codes" else 1.0) * share / len(sizes) for part, share in SHARES.items()}
-    whole, found = budget.left, list[_Completed]()
-    sources = [(data.one_of_each(), data.people_draft), *((table.one_row_each(), table.to_buy) for table in data.tables)]
-    for (source, draft), size, table in zip(sources, sizes, [None, *data.tables]):
+    whole, found = budget.left, list[tuple[Found, float]]()
+    for (source, draft), size in zip(_sources(data), sizes):
         left = {part: share * whole / budget.left for part, share in shares.items()}
-        found.append(_Completed.of(Discovery(source, draft, budget, size, left).run(), draft, table, plan))
-    of_people, *of_rows = data.coded([own.schema for own in found])
-    sides = [found[0].of_people(of_people, data.public(0))]
-    for number, (own, codes, table) in enumerate(zip(found[1:], of_rows, data.tables), 1):
-        sides.append(own.of_rows(codes, table, data.public(number)))
-    return sides, [fact for own in found for fact in own.facts]
+        own = Discovery(source, draft, budget, size, left)
+        found.append((own.run(), own.of_number))
+    return found
+
+
+def _sources(data: LinkedTables) -> list[tuple[Rows, dict[str, Any]]]:
+    """One row of each person for the domain of each table, and its draft."""
+    return [(data.one_of_each(), data.people_draft), *((table.one_row_each(), table.to_buy) for table in data.tables)]
+
+
+def _sides(
+    data: LinkedTables, plan: RelationalPlan, found: Sequence[Found], pairs: Sequence[Pairs]
+) -> tuple[list[Side], list[Fact | Said]]:
+    """All tables as codes of complete domains, with what was measured of two columns of each."""
+    drafts, tables = [draft for _, draft in _sources(data)], [None, *data.tables]
+    made = [_Completed.of(own, draft, table, plan) for own, draft, table in zip(found, drafts, tables)]
+    of_people, *of_rows = data.coded([own.schema for own in made])
+    sides = [made[0].of_people(of_people, data.public(0))]
+    for number, (own, codes, rows) in enumerate(zip(made[1:], of_rows, data.tables), 1):
+        sides.append(own.of_rows(codes, rows, data.public(number)))
+    measured = [in_domain(own, side.domain.names) for own, side in zip(pairs, sides)]
+    of_samples = [measured[0], *([_of_sampled(m) for m in own] for own in measured[1:])]
+    sides = [replace(side, pairs=own) for side, own in zip(sides, of_samples)]
+    return sides, [fact for own in made for fact in own.facts]
 
 
 @dataclass(frozen=True, eq=False)
@@ -336,6 +376,11 @@ class _Completed:
 def _of_sample(own: Known) -> Known:
     """Counts of one row of each person, as those of all rows."""
     return own._replace(stds=np.hypot(own.stds, np.sqrt(np.maximum(own.counts, 1.0))))
+
+
+def _of_sampled(own: Measurement) -> Measurement:
+    """A table of one row of each person, as one of all rows."""
+    return replace(own, noise_std=np.hypot(own.noise_std, np.sqrt(np.maximum(own.values, 1.0))))
 
 
 def _with_groups(domain: TableDomain, keys: Sequence[PublicKey]) -> tuple[TableDomain, dict[int, list[Integers]]]:
@@ -417,23 +462,59 @@ def _buy_hours(
             known["hours"] = hours
 
 
-def _rules(
-    counted: Counted, sides: Sequence[Side], calendars: Sequence[Any], budget: GaussianBudget, config: RelationalConfig
-) -> tuple[list[dict[str, Any]], list[Said]]:
-    """Rules between people and their rows that hold by noisy counts."""
-    data = counted.data
+def _searched(
+    data: LinkedTables,
+    sizes: Sequence[float],
+    drafted: Sequence[tuple[Found, float]],
+    among: Sequence[Sequence[str]],
+    budget: GaussianBudget,
+) -> tuple[list[Found], list[Pairs]]:
+    r"""The domains with the rules `among` some columns of each table, and what was measured of two columns for these.
+
+    **Sensitivity.** A person has one row in the table that is searched, that of `LinkedRows.sample`, which is chosen by this
+    person's rows alone, however many they are. So what `tables.rules` says of a record holds of a person with all rows: counts
+    of m candidates move by at most :math:`\sqrt m` in L2, and a table of a dependency by 1, :math:`\sqrt 2` for another
+    person in their place.
+    """
+    searched = [[name for name in names if name in own.counts] for names, (own, _) in zip(among, drafted)]
+    part = 1.0 / max(1, sum(len(names) > 1 for names in searched))
+    tables = [data.names[0], *(table.name for table in data.tables)]
+    found, pairs = [own for own, _ in drafted], list[Pairs]([[] for _ in drafted])
+    for i, ((source, _), (own, of_number), names) in enumerate(zip(_sources(data), drafted, searched)):
+        if len(names) > 1:
+            search = Search(source, own, budget, sizes[i], of_number, names, part, f"{tables[i]}: ")
+            found[i], pairs[i] = search.run(), search.tables
+    return found, pairs
+
+
+def _names(data: LinkedTables, number: int, released: Sequence[rules.Side], config: RelationalConfig) -> list[str]:
+    """Columns of a table between which rules are looked for: those that nothing else follows from, or decides.
+
+    Left out are what the model adds, the order of rows, keys to public tables, columns of constraints on several tables, the
+    target, and columns that may copy one of people, or be the sum of one of rows.
+    """
+    if config.rules == "off":
+        return []
+    table = data.tables[number - 1].name if number else data.names[0]
+    tied = {f"{data.names[0]}.{one.of}" for one in _across(data, released, config) if one.kind == "sum"}
+    for one in _across(data, released, config):
+        tied |= {f"{data.tables[one.table - 1].name}.{one.column}"} if one.kind == "copy" else set()
+    tied |= {f"{table}.{key.key.column}" for key in data.public(number)} | {str(config.target)}
+    tied |= {name for rule in data.across for name in constraint_of(rule).names}
+    names = [name for name in released[number].columns if f"{table}.{name}" not in tied]
+    return [name for name in names if config.rules == "auto" or f"{table}.{name}" in config.rules]
+
+
+def _across(data: LinkedTables, released: Sequence[rules.Side], config: RelationalConfig) -> list[rules.Candidate]:
+    """Rules that may hold between people and the rows that hang on them, and that are looked for."""
     if config.rules == "off" or data.source is None:
-        return [], []
-    of_tables = zip(sides, counted.means, [None, *calendars])
-    found = [_released(data, number, side, rows, own) for number, (side, rows, own) in enumerate(of_tables)]
-    of_people = {i: side for i, side in enumerate(found) if i and not data.tables[i - 1].parent}
-    among = list(rules.candidates(found[0], of_people))
+        return []
+    of_people = {i: side for i, side in enumerate(released) if i and not data.tables[i - 1].parent}
+    among = [(f"{data.names[0]}.{one.of}", one) for one in rules.candidates(released[0], of_people)]
     if isinstance(config.rules, tuple):
-        named = [(f"{data.names[one.table]}.{one.column}", f"{data.names[0]}.{one.of}") for one in among]
-        among = [one for one, both in zip(among, named) if {*both} <= {*config.rules}]
-    among = [one for one in among if f"{data.names[0]}.{one.of}" != config.target]  # it is drawn after the rows
-    fields = [side.schema.by_name for side in sides]
-    return rules.found_rules(data.people, data.tables, fields, among, counted.n, budget, data.names)
+        asked = {*config.rules}
+        among = [(of, one) for of, one in among if {of, f"{data.names[one.table]}.{one.column}"} <= asked]
+    return [one for of, one in among if of != config.target]  # it is drawn after the rows
 
 
 def _apart(data: LinkedTables, sides: Sequence[Side]) -> list[Said]:
@@ -446,15 +527,14 @@ def _apart(data: LinkedTables, sides: Sequence[Side]) -> list[Said]:
     return found
 
 
-def _released(data: LinkedTables, number: int, side: Side, rows: float, calendar: Any) -> rules.Side:
+def _released(data: LinkedTables, number: int, found: Found, rows: float) -> rules.Side:
     """A table as it was released; of rows with so many of a person above the least number, on average."""
     made = {child.count for child in data.tables if child.parent == number}
-    table, order, seconds = None, "", None
+    table, order = None, ""
     if number:
         table = data.tables[number - 1]
-        made |= {str(name) for name in table.made}
-        order, seconds = table.order[0] if table.order else "", table.seconds(data.linking.time_unit)
-    names = {c: name for c, name in enumerate(side.domain.names) if name not in {*made, order}}
-    columns = {name: rules.column(side.schema.by_name[name], side.known.get(c)) for c, name in names.items()}
-    each = 0.0 if table is None else table.least + rows
-    return rules.Side(columns, each, Calendar(calendar, seconds) if calendar else None, order)
+        order = table.order[0] if table.order else ""
+        made |= {order, *map(str, table.made)}
+    fields = [given for given in Schema.from_descriptor(found.descriptor).modelled if given.name not in made]
+    columns = {given.name: Column.of(given, found.counts.get(given.name)) for given in fields}
+    return rules.Side(columns, 0.0 if table is None else table.least + rows, order=order)

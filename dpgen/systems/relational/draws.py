@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,54 +25,16 @@ from dpgen.systems.relational.reach import Reach, step_of
 from dpgen.systems.relational.rules import copied, ends, settled
 from dpgen.systems.relational.sums import Integers, Reals
 from dpgen.systems.relational.target import Feature
-from dpgen.systems.tables.marginals import Columns
-from dpgen.systems.tables.mixture import Gaps, Mixture, edges, filled
+from dpgen.systems.tables.mixture import CodedMixture, Gaps, evenly, filled, systematic
 
 if TYPE_CHECKING:
     from dpgen.systems.relational.linked_mixture import LinkedMixture
 
-TRIES = 100
-"""Draws of a row or a person until one satisfies the constraints."""
+TRIES, IN_CLASS = 100, 50
+"""Draws of a row or a person until one satisfies the constraints; of these in its own class, before any other one is tried."""
 
 
-@dataclass(frozen=True, eq=False)
-class Lines:
-    """People, or rows of a table, as products of columns in each class; `inside` are weights of the codes of each column.
-
-    Columns are in the order of the tree; `places` are theirs in the order of the schema.
-    """
-
-    mixture: Mixture
-    columns: Columns
-    inside: Sequence[Reals]
-    schema: Schema
-    places: Integers
-
-    def drawn(self, classes: Integers, holds: Any, generator: np.random.Generator, inner: torch.Generator) -> pd.DataFrame:
-        """Values of the classes (n,), drawn again in the same class until they satisfy `holds`."""
-        shares = [self.columns.shares[c] for c in self.places]
-        left, found = np.arange(len(classes)), list[pd.DataFrame]()
-        for _ in range(TRIES):
-            order = left[np.argsort(classes[left], kind="stable")]
-            groups = filled(
-                self.mixture,
-                classes[order],
-                lambda count: generator.permutation((np.arange(count) + generator.random()) / count),
-            )
-            codes = self.columns.refined(groups, self.inside, generator)
-            table = self.schema.decode(torch.from_numpy(codes[:, self.places]), inner, shares)
-            kept = holds(table)
-            found.append(table[kept].set_axis(order[kept]))
-            left = np.sort(order[~kept])
-            if not len(left):
-                return pd.concat(found).sort_index()
-        raise ValueError(
-            f"constraints accept none of {TRIES} draws of {len(left)} of {len(classes)} lines: they contradict the model, or "
-            "what is given; loosen them, or fit with a greater epsilon"
-        )
-
-
-def systematic(groups: Integers, generator: np.random.Generator) -> Reals:
+def spread(groups: Integers, generator: np.random.Generator) -> Reals:
     """Numbers in [0, 1) for members of groups (n,): of a group of g one in each interval of length 1 / g, in random order."""
     order = np.lexsort((generator.random(len(groups)), groups))
     sorted_groups = groups[order]
@@ -108,15 +71,13 @@ def _classes(
     for t in range(max(0, begun.rows - 1), int(counts.max(initial=0))):
         rows = np.flatnonzero(place == t)
         own = z[owner[rows]]
-        fresh = systematic(own, generator)
+        fresh = spread(own, generator)
         if t == 0 or t == begun.rows - 1:
             found[rows] = picked(begun.last if begun.rows else chain.first, own, fresh)
             continue
-        stays = systematic(own, generator) < chain.kept[own]
+        stays = spread(own, generator) < chain.kept[own]
         before = found[rows - 1]
-        found[rows] = np.where(
-            stays, picked(chain.steps, before, systematic(before, generator)), picked(chain.usual, own, fresh)
-        )
+        found[rows] = np.where(stays, picked(chain.steps, before, spread(before, generator)), picked(chain.usual, own, fresh))
     return found
 
 
@@ -125,14 +86,21 @@ class Begun:
     """First rows that everybody has."""
 
     rows: int
+    codes: Integers  # (rows, columns), -1 where a value is not known
     known: pd.DataFrame  # their values, null where they are not known
     logs: Reals  # log chance (K,) of them in each class of people
     last: Reals  # law (K, W) of the class of the last one, given that of the person and them
 
+    def known_of(self, place: Integers) -> tuple[Integers, pd.DataFrame]:
+        """Codes (r, d) and values of rows at these places (r,), as far as they are known."""
+        there, at = place < self.rows, np.minimum(place, self.rows - 1)
+        values = self.known.iloc[at].reset_index(drop=True)
+        return np.where(there[:, None], self.codes[at], -1), values.where(np.broadcast_to(there[:, None], values.shape))
+
     @classmethod
     def nothing(cls, chain: Chain) -> Begun:
         """No rows."""
-        return cls(0, pd.DataFrame(), np.zeros(len(chain.kept)), np.zeros(chain.usual.shape))
+        return cls(0, np.empty((0, 0), np.int64), pd.DataFrame(), np.zeros(len(chain.kept)), np.zeros(chain.usual.shape))
 
 
 def _in_time(table: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -304,17 +272,17 @@ class Draws:
             return Begun.nothing(chain)
         if len(frame) > table["most"]:
             raise ValueError(f"given {of_rows} has {len(frame)} rows; it must have at most {table['most']}")
-        names = [field.name for field in schema.modelled if field.name != table["gap"]]
+        names = [field.name for field in schema.fields if field.name != table["gap"]]
         after = [own["column"] for own in table.get("distances", []) if order in frame and order in names]
         for name in frame:
             if name not in [*names, *after]:
                 raise nearest(f"a column of given {of_rows}", str(name), [*names, *after])
         full = frame.reindex(columns=[*names, *(name for name in after if name in frame)])
         full = self.model.timed(number, full, np.zeros(len(full), np.int64))[0] if order in frame else full
-        gaps = Gaps.of(self.model.lines[number], full.reindex(columns=[field.name for field in schema.modelled]))
+        gaps = Gaps.of(self.model.lines[number], full.reindex(columns=[field.name for field in schema.fields]))
         seen = self.model.chains[number - 1].seen(gaps.groups, np.arange(len(full)), self.model.spans[number - 1])
         logs, last = chain.forward(seen, np.array([0, len(full)]))
-        return Begun(len(full), gaps.known, logs[0], last[0])
+        return Begun(len(full), gaps.codes, gaps.known, logs[0], last[0])
 
     def _with_rows(self, number: int, given: dict[str, Any], least: int) -> dict[str, Any]:
         """Given values of people, who have so many rows at least."""
@@ -382,14 +350,10 @@ class Draws:
         owner = np.repeat(np.arange(len(counts)), counts)
         place = np.arange(len(owner)) - np.repeat(counts.cumsum() - counts, counts)
         self._shares[number] = (self._shares[self.model.about[number - 1]["parent"]] / np.maximum(counts, 1))[owner]
-        chain, schema, columns = self.model.tree.chains[number - 1], self.model.schemas[number], self.model.columns[number]
-        w = _classes(chain, z, owner, place, counts, begun, self.generator)
-        lines = Lines(chain.rows, columns, columns.shares, schema, np.argsort(self.model.orders[number]))
-        rows = lines.drawn(w, self._holds(schema), self.generator, self.inner)
-        if begun.rows and len(rows):
-            own = np.flatnonzero(place < begun.rows)
-            fixed = schema.overlaid(rows.iloc[own].reset_index(drop=True), begun.known.iloc[place[own]].reset_index(drop=True))
-            rows = pd.concat([fixed.set_axis(own), rows.drop(index=own)]).sort_index()
+        w = _classes(self.model.tree.chains[number - 1], z, owner, place, counts, begun, self.generator)
+        own = CodedMixture(self.model.tree.chains[number - 1].rows, self.model.columns[number], self.model.schemas[number])
+        known = begun.known_of(place) if begun.rows else None
+        rows, w = self._values(own, w, known=known, places=np.argsort(self.model.orders[number]))
         fits = self._fitting(number, rows, above, owner, begun.rows)
         if not fits.all():
             rows, owner, w = rows[fits].reset_index(drop=True), owner[fits], w[fits]
@@ -398,7 +362,8 @@ class Draws:
             self._shares[number] = (self._shares[table["parent"]] / np.maximum(counts, 1))[owner]
         self._put_in_time(number, rows, above, owner, w, begun.rows)
         if table["order"] is not None:
-            settled(self._rules(number), rows, (table["order"], int(table["seconds"])), above, owner)
+            holds = self._holds(self.model.schemas[table["parent"]])
+            settled(self._rules(number), rows, (table["order"], int(table["seconds"])), above, owner, holds)
         copied(self._rules(number), rows, above, owner, self.generator)
         return w, rows
 
@@ -412,23 +377,63 @@ class Draws:
 
     def _people(self, n: int, given: dict[str, Any], logs: Any) -> tuple[pd.DataFrame, Integers]:
         """Values of n people, and their classes."""
-        mixture, inside = self.model.people.conditioned(given)
+        own = self.model.people
+        mixture, inside = own.conditioned(given)
         mixture = replace(mixture, weights=mixture.weights * np.exp(logs - logs.max()))
-        z = np.searchsorted(
-            edges(mixture.weights.astype(np.float64)), (np.arange(n) + self.generator.random()) / max(n, 1), side="right"
-        )
-        z = self.generator.permutation(z)
+        z = self.generator.permutation(systematic(mixture, n, self.generator))
+        return self._values(CodedMixture(mixture, own.columns, own.schema), z, given, inside)
 
-        def holds(table: pd.DataFrame) -> npt.NDArray[np.bool_]:
-            return self._holds(self.model.schemas[0])(table) & self.model.people.inside_ranges(table, given)
+    def _values(
+        self,
+        own: CodedMixture,
+        classes: Integers,
+        given: Mapping[str, Any] | None = None,
+        inside: Sequence[Reals] | None = None,
+        known: tuple[Integers, pd.DataFrame] | None = None,
+        places: Integers | None = None,
+    ) -> tuple[pd.DataFrame, Integers]:
+        """Values of people, or rows, of some classes (n,), drawn again until they satisfy the constraints, and their classes.
 
-        own = self.model.people.columns
-        lines = Lines(mixture, own, inside, self.model.schemas[0], np.arange(len(own.shares)))
-        found = lines.drawn(z, holds, self.generator, self.inner)
-        for name, value in given.items():
-            if not isinstance(value, list | Mapping) and not pd.isna(value):
-                found[name] = pd.Series([value] * n, dtype=found[name].dtype)
-        return found, z
+        All have what is `given`; codes (n, d), -1 where there is none, and parsed values that are `known` stay. A line of which
+        no draw in its class satisfies the constraints gets another class. `places` are those of columns in the schema.
+        """
+        given, schema, inside = given or {}, own.schema, inside or own.columns.shares
+        places = np.arange(len(inside)) if places is None else places
+        shares = [own.columns.shares[c] for c in places]
+        codes, values = known or (np.full((len(classes), 1), -1), pd.DataFrame(index=range(len(classes))))
+        holds = partial(own.inside_ranges, given=given) if any(isinstance(one, Mapping) for one in given.values()) else None
+        classes, left, found = classes.copy(), np.arange(len(classes)), list[pd.DataFrame]()
+
+        def drawn(lines: Integers) -> torch.Tensor:
+            groups = filled(own.mixture, classes[lines], partial(evenly, generator=self.generator))
+            fresh = own.columns.refined(groups, inside, self.generator)[:, places]
+            return torch.from_numpy(np.where(codes[lines] < 0, fresh, codes[lines]))
+
+        for attempt in range(TRIES):
+            if attempt >= IN_CLASS:
+                classes[left] = self.generator.permutation(systematic(own.mixture, len(left), self.generator))
+            order = left[np.argsort(classes[left], kind="stable")]
+            fixed = {name: column.iloc[order].reset_index(drop=True) for name, column in values.items()}
+            if self.learns:
+                table = schema.decode(drawn(order), self.inner, shares, fixed)
+            else:
+                ways: dict[str, Any] = {"holds": holds, "known": fixed, "fixed": own.fixed(given), "about": given}
+                table = schema.values(drawn(order), self.inner, shares, **ways)
+            found.append(table.set_axis(order[table.index]))
+            left = np.setdiff1d(left, order[table.index])
+            if not len(left):
+                break
+        else:
+            raise ValueError(
+                f"constraints accept none of {TRIES} draws of {len(left)} of {len(classes)} lines: they contradict the model, "
+                "or what is given; loosen them, or fit with a greater epsilon"
+            )
+        values, free = pd.concat(found).sort_index(), (codes < 0).all(axis=1)
+        if free.any() and not self.learns:
+            pool = partial(self.generator.choice, np.flatnonzero(free))
+            breaking = schema.broken_as_said(values[free], lambda n: drawn(np.sort(pool(n))), self.inner, shares, {*given})
+            values = pd.concat([breaking, values[~free]]).sort_index()
+        return values, classes
 
     def _fitting(
         self, number: int, rows: pd.DataFrame, above: pd.DataFrame, owner: Integers, begun: int

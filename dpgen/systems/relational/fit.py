@@ -35,9 +35,10 @@ from dpgen.systems.relational.sums import (
     single_counts,
 )
 from dpgen.systems.relational.target import SHARE, target_tables
-from dpgen.systems.tables.discovery import thresholds
+from dpgen.systems.tables.fitter import EXCLUDED, zeros_of
 from dpgen.systems.tables.marginals import SCALE, Coarsening, Columns, Marginal, Measurement, settled_columns
 from dpgen.systems.tables.plan import COUNTING, LEAST_COLUMNS
+from dpgen.systems.tables.rules import lists_of
 
 if TYPE_CHECKING:
     from dpgen.data import LinkedTables
@@ -92,7 +93,7 @@ def fit(
     """
     assert plan.budget is not None
     _require_columns(config, data)
-    lists, keys = _unknown(data)
+    lists, keys = _unknown(data, config)
     budget = GaussianBudget(curator, plan.budget, WHOLE_FIT, thresholds=lists)
     counted = Counted.of(data, budget)
     bought = Bought.of(counted, keys, plan, config, budget)
@@ -102,7 +103,7 @@ def fit(
     named = _named(counted, bought, private, columns[0], budget, min(way.of_others, budget.left))
     fitter = _fitter(bought, columns, counted.n, way, config, runtime.seed)
     single, smooth = (
-        _single(fitter.layout.shape, found) for found in zip(*((own.measurements, own.smooth) for own in columns))
+        _released(fitter.layout.shape, found) for found in zip(*((own.measurements, own.smooth) for own in columns))
     )
     among = _candidates(fitter.layout, _KINDS[way.method], _public_keys(bought.sides))
     counts = Counts.of(private, fitter.layout) if among or bought.target is not None else None
@@ -131,9 +132,9 @@ def fit(
     return model.predicting(bought.target, _level_of_target(fitter.layout), np.random.default_rng(seed))
 
 
-def _unknown(data: LinkedTables) -> tuple[int, list[KeyColumn | None]]:
+def _unknown(data: LinkedTables, config: RelationalConfig) -> tuple[int, list[KeyColumn | None]]:
     """Number of lists of values and patterns that are bought, and the keys among these; where all else is stated, none are."""
-    lists = sum(map(thresholds, [data.people_draft, *(table.to_buy for table in data.tables)]))
+    lists = sum(lists_of(draft, config.rules) for draft in [data.people_draft, *(table.to_buy for table in data.tables)])
     keys = [key if lists and key and key.open else None for key in data.named]
     return lists + sum(key is not None for key in keys), keys
 
@@ -165,14 +166,16 @@ def _require_target(target: str, data: LinkedTables) -> None:
         raise ValueError(f"target is {target!r}, which a constraint names; it must be a column without constraints")
 
 
-def _single(shape: Shape, tables: Sequence[Sequence[Measurement]]) -> list[tuple[Table, Reals, Any]]:
-    """Released sums of groups of single columns, by their tables."""
+def _released(shape: Shape, tables: Sequence[Sequence[Measurement]]) -> list[tuple[Table, Reals, Any]]:
+    """Released sums of groups of single columns, and of two columns of one stack, by their tables."""
     found = []
     for number, side in enumerate(tables):
         for stack in shape.stacks(number):
             chosen = shape.columns(stack)
-            for m in [m for m in side if m.marginal.columns[0] in chosen]:
-                found.append((Table(("one", stack, "unit"), chosen.index(m.marginal.columns[0]), 0, 0), m.values, m.noise_std))
+            for m in [m for m in side if {*m.marginal.columns} <= {*chosen}]:
+                first, *second = [chosen.index(c) for c in m.marginal.columns]
+                block = ("row" if number else "people", stack, stack) if second else ("one", stack, "unit")
+                found.append((Table(block, first, second[0] if second else 0, 0), m.values, m.noise_std))
     return found
 
 
@@ -215,7 +218,8 @@ def _released_columns(counted: Counted, bought: Bought, budget: GaussianBudget, 
             values, std = budget.sums(COLUMN, sums, part)
             found[i].append(Measurement(Marginal((c,), 0), values.numpy(), std))
     whole = [{c for j, c in numbers if j == i} for i in range(len(sides))]
-    return [settled_columns(own, s.domain, s.known, whole=those) for s, own, those in zip(sides, found, whole)]
+    settled = [settled_columns(own, s.domain, s.known, whole=those) for s, own, those in zip(sides, found, whole)]
+    return [own.with_measured(side.pairs) for own, side in zip(settled, sides)]
 
 
 def _named(
@@ -265,6 +269,7 @@ def _fitter(bought: Bought, columns: Sequence[Columns], n: float, way: _Way, con
         n,
         classes=(config.classes or rule.classes[0], config.row_classes or rule.classes[1]),
         information=rule.information,
+        zeros=[zeros_of(side.schema, own, side.domain.names) for side, own in zip(bought.sides, columns)],
         generator=PublicRandomness(seed).spawn("chain").generator,
     )
 
@@ -304,10 +309,10 @@ def _in_rounds(
             picked.append((tables[best], values.reshape(layout.cells(tables[best]).shape), std))
         fitter.measure([*single, *picked])
         fitter.run(each, _RATE, _RATE / 2)
-    if fitter.run(config.steps, _RATE / 2, _RATE / 50) > POOR:  # a fit that is stuck, by released numbers alone
+    if fitter.run(config.steps, _RATE / 2, _RATE / 50, avoided=EXCLUDED) > POOR:  # it is stuck, by released numbers alone
         fitter.restart()
         fitter.run(first + each * config.rounds, _RATE, _RATE / 2)
-        fitter.run(config.steps, _RATE / 2, _RATE / 50)
+        fitter.run(config.steps, _RATE / 2, _RATE / 50, avoided=EXCLUDED)
     return picked
 
 

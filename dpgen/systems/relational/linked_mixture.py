@@ -181,14 +181,15 @@ class LinkedMixture:
             raise ValueError(f"{table['name']} has no column {link!r}, which names the person or the row it hangs on")
         if rows[link].isna().any():
             raise ValueError(f"{table['name']} has a row without {link!r}, which names what it hangs on; it must be known")
+        if table["parent"]:
+            what, of, more = "row", self.about[table["parent"] - 1]["name"], ""
+        else:
+            what, of, more = "person", self.shown["tables"][0], ", and everybody who has rows"
         owner = above.get_indexer(pd.Index(rows[link].astype(str))) if above.is_unique else np.full(len(rows), -1)
         if (owner < 0).any() or not above.is_unique:
-            of = self.about[table["parent"] - 1]["name"] if table["parent"] else self.shown["tables"][0]
-            what = f"row once in {of}" if table["parent"] else f"person once in {of}, and everybody who has rows"
-            raise ValueError(f"tables must have each {what}")
+            raise ValueError(f"tables must have each {what} once in {of}{more}")
         counts = np.bincount(owner, minlength=len(above))
         if bounded and counts.max(initial=0) > table["most"]:
-            what = "person" if not table["parent"] else "row"
             raise ValueError(f"tables have a {what} with {counts.max()} rows; it must be at most {table['most']}")
         return owner, counts
 
@@ -509,7 +510,8 @@ class _Filling:
         """What rules between people and the rows of a table say: dates at rows, copies, sums."""
         owner, rules = self.model.owner(number, frames), self.model.rules(number)
         if table["order"] is not None:
-            settled(rules, frames[number], (table["order"], self._unit(number)), frames[0], owner)
+            in_units, holds = (table["order"], self._unit(number)), self.model.schemas[0].satisfied
+            settled(rules, frames[number], in_units, frames[0], owner, holds)
         for rule in rules:
             if rule["kind"] == "copy":
                 frames[number][rule["column"]] = frames[0][rule["of"]].iloc[owner].to_numpy()

@@ -42,6 +42,7 @@ from dpgen.systems.relational.sums import (
     place_of,
 )
 from dpgen.systems.relational.target import PEOPLE, Target, features_of, groups_of
+from dpgen.systems.tables.fitter import EXCLUDED, zeros_of
 from dpgen.systems.tables.marginals import Coarsening, Columns
 from dpgen.systems.tables.mixture import Mixture
 
@@ -156,6 +157,7 @@ class RelationalModel(PublicModel, LinkedMixture, kind="relational"):
         """This release with a tree that is fitted to its own or to other sums of its tables, hardly held back."""
         noisy = self._noisy if measurements is None else replace(self._noisy, tables=measurements)
         layout, sums = noisy.layout, noisy.tables
+        names = [[schema.domain.names[c] for c in order] for schema, order in zip(self.schemas, self.orders)]
         precision = float(np.sqrt(sum(float(np.min(std)) ** -2 for _, _, std in sums)))
         shape = self.tree.chains[0].usual.shape if self.tree.chains else (len(self.tree.people.weights), 1)
         fitter = TreeFitter(
@@ -164,10 +166,11 @@ class RelationalModel(PublicModel, LinkedMixture, kind="relational"):
             float(self.size),
             classes=(min(_REFITTED, shape[0]), min(_REFITTED, shape[1])),
             information=_HELD_BACK * sizes(precision, self.size).information,
+            zeros=[zeros_of(*own) for own in zip(self.schemas, self.columns, names)],
             generator=torch.Generator().manual_seed(int(generator.integers(2**62))),
         )
         fitter.measure(sums)
-        fitter.run(_REFIT_STEPS, 0.05, 0.001)
+        fitter.run(_REFIT_STEPS, 0.05, 0.001, avoided=EXCLUDED)
         found = copy(self)
         found.tree, found._noisy = fitter.tree, noisy
         for name in ("_blocks", "lines", "chains"):

@@ -27,8 +27,9 @@ from dpgen.systems.tables.plan import Rules, require_rules
 
 Method = Literal["auto", "linked", "apart", "independent"]
 
-LINKED, ALONE = 100.0, 20.0
-"""Signal for each column from which on tables across are measured, and below which single columns alone are."""
+LINKED, ALONE, RULED = 100.0, 20.0, 400.0
+"""Signal for each column from which on tables across are measured, below which single columns alone are, and from which on the
+columns of rows are searched for rules, too: below it the few classes of rows would pay for what rules exclude."""
 DOMAINS: Mapping[Method, float] = {"linked": 1.0, "apart": 2.5, "independent": 2.5}
 """Times the usual share of the budget for domains that are bought."""
 
@@ -41,7 +42,12 @@ def measured(mu: float, n: float, with_rows: float, columns: tuple[int, int]) ->
     """
     if mu * n < ALONE * sum(columns):
         return "independent"
-    return "linked" if mu * with_rows >= LINKED * (columns[0] + 2 * columns[1]) else "apart"
+    return "linked" if signal(mu, with_rows, columns) >= LINKED else "apart"
+
+
+def signal(mu: float, with_rows: float, columns: tuple[int, int]) -> float:
+    """The signal of people who have rows for each column of people, and twice for each of rows."""
+    return mu * with_rows / (columns[0] + 2 * columns[1])
 
 
 def epsilon_of(mu: float, delta: float) -> str:
@@ -127,8 +133,8 @@ class RelationalConfig:
         rounds: how often the model is fitted before the next tables are chosen.
         picks: tables that are chosen in all rounds together; None: the public rule.
         steps: of the fit at the end; three twentieths of them after each round, three eighths at first.
-        rules: "auto": rules between people and their rows are looked for and kept, "off": they are not; a list of columns, as
-            TABLE.COLUMN: between these alone.
+        rules: "auto": rules between people and their rows, and between the columns of a table, are looked for and kept, "off":
+            they are not; a list of columns, as TABLE.COLUMN: between these alone.
         target: a column of people that others will predict from their rows, as TABLE.COLUMN, or {"table": TABLE, "column":
             COLUMN}. Tables with it are measured first, for 15 % of mu^2, and in samples it is drawn last, see `target`.
 

@@ -36,8 +36,7 @@ from dpgen.facts import Fact, Said
 from dpgen.privacy.curator import GaussianBudget
 from dpgen.privacy.exact_sums import BoundedSum
 from dpgen.systems.relational.sums import Integers
-from dpgen.systems.tables.discovery import percent
-from dpgen.systems.tables.rules import APART, BROKEN, FINE, LEFT
+from dpgen.systems.tables.rules import APART, BROKEN, FINE, LEFT, said_broken
 
 if TYPE_CHECKING:
     from dpgen.data import LinkedTables
@@ -129,7 +128,7 @@ def in_order(
             if enough and (one.number, one.column) not in signs:
                 table, order = data.tables[one.number - 1], str((data.tables[one.number - 1].order or ("",))[0])
                 signs[one.number, one.column] = sign
-                told = f"broken by {percent(max(0.0, wrong / n))} ± {percent(both / n)} % of people"
+                told = said_broken(wrong / n, both / n, "of people")
                 side = "before" if sign == 1 else "after"
                 sentences.append(f"{table.name}.{one.column} is never {side} {table.name}.{order} ({told})")
     if not signs:

@@ -9,7 +9,8 @@ r"""Rules between people and their rows, found by counts of the people who break
 
 A candidate is worth a count only if independent tables of the released laws would break it in 4 % of the people, and in 9 noise
 stds. A rule holds where the noisy count is below 1 % of the people, or 2.5 noise stds; a share that stands out of the noise is
-that of samples as well. All constants are those of one table, see `dpgen.systems.tables.rules`.
+that of samples as well. Prices and thresholds are those of one table, see `dpgen.systems.tables.rules`, whose search finds the
+rules inside each table.
 
 **Sensitivity.** A person, with all rows, breaks a candidate or does not: the count moves by 1 or not at all. So the counts of m
 candidates move by at most :math:`\sqrt m` in L2 when a person comes, goes or is replaced: one replaced person moves each count
@@ -19,7 +20,7 @@ by at most 1.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -35,10 +36,8 @@ from dpgen.privacy.curator import GaussianBudget
 from dpgen.privacy.exact_sums import BoundedSum
 from dpgen.systems.relational.calendars import Calendar
 from dpgen.systems.relational.sums import Reals
-from dpgen.systems.tables.discovery import percent
-from dpgen.systems.tables.marginals import Known
 from dpgen.systems.tables.rule_kinds import WORTH, Column
-from dpgen.systems.tables.rules import APART, BROKEN, ENOUGH, FEW, FINE, LEAST, LEFT, OF_FEW, SEEN
+from dpgen.systems.tables.rules import Prices, said_broken
 
 if TYPE_CHECKING:
     from dpgen.data.linked_tables import LinkedRows
@@ -76,12 +75,9 @@ class Side(NamedTuple):
     calendar: Calendar | None = None
     order: str = ""
 
-
-def column(field: Field, known: Known | None) -> Column:
-    """A column as it was released; where its domain was stated, all of its codes are alike."""
-    counts = np.maximum(known.fitted, 0.0) if known is not None else np.ones(field.size)
-    shares = counts / max(float(counts.sum()), 1e-300)
-    return Column(field, shares, float(shares[field.size :].sum()))
+    def timed(self, days: Any, seconds: int | None) -> Side:
+        """The table with its calendar, released `days` of so many seconds."""
+        return self._replace(calendar=Calendar(days, seconds) if days else None)
 
 
 def candidates(people: Side, tables: Mapping[int, Side]) -> Iterator[Candidate]:
@@ -152,26 +148,24 @@ def found_rules(
     names: Sequence[str],
 ) -> tuple[list[dict[str, Any]], list[Said]]:
     """The rules of people and rows that hold, as JSON, and what is said of them; none is bought where people are too few."""
-    noise, most, whole = budget.noise_std(1.0) / n, OF_FEW * budget.whole, budget.left
-    fine = min(FEW, max(LEAST, math.sqrt(most / ENOUGH) / noise))
-    unit = (fine * noise) ** 2  # the share that one candidate needs
-    worth = [one for one in among if one.expected >= WORTH and one.expected * fine >= APART]
-    worth = sorted(worth, key=lambda one: (one.kind == "sum", -one.expected))[: int(most / unit)]
+    before, prices = budget.left, Prices(budget, n, budget.whole)
+    worth = sorted(
+        (one for one in among if one.expected >= WORTH and prices.told(one)), key=lambda one: (one.kind == "sum", -one.expected)
+    )
+    worth = worth[: int(prices.most / prices.unit)]
     if not worth:
         return [], []
-    share = min(len(worth) * (FINE * noise) ** 2, most)
-    noisy, std = budget.sums(BREAKING, breaking(people, tables, fields, worth), share * (1 - 1e-9))
+    share = min(prices.of(worth), prices.most)
     found, sentences, sums = list[dict[str, Any]](), list[str](), set[str]()
-    for one, count in zip(worth, noisy.tolist()):
-        if count > max(LEFT * n, BROKEN * std) or (one.kind == "sum" and one.of in sums):
+    for rule in prices.holding(BREAKING, worth, breaking(people, tables, fields, worth), share):
+        one = rule.candidate
+        if one.kind == "sum" and one.of in sums:
             continue
         sums |= {one.of} if one.kind == "sum" else set()
-        broken = round(count / n, 6) if count > SEEN * std else 0.0
-        found.append({"kind": one.kind, "table": one.table, "column": one.column, "of": one.of, "broken": broken})
-        row, of = f"{names[one.table]}.{one.column}", f"{names[0]}.{one.of}"
-        told = f"broken by {percent(max(0.0, count / n))} ± {percent(std / n)} % of people"
-        sentences.append(f"{_WORDS[one.kind].format(row=row, of=of)} ({told})")
-    price = f"{(whole - budget.left) / budget.whole:.1%}"
+        found.append({"kind": one.kind, "table": one.table, "column": one.column, "of": one.of, "broken": rule.broken})
+        words = _WORDS[one.kind].format(row=f"{names[one.table]}.{one.column}", of=f"{names[0]}.{one.of}")
+        sentences.append(f"{words} ({said_broken(rule.share, rule.std, 'of people')})")
+    price = f"{(before - budget.left) / budget.whole:.1%}"
     return found, [Fact.RULES(columns=tuple(sentences), share=price)] if found else []
 
 
@@ -200,8 +194,12 @@ def settled(
     order: tuple[str, int],
     people: pd.DataFrame,
     owner: npt.NDArray[np.int64],
+    holds: Callable[[pd.DataFrame], Flags],
 ) -> None:
-    """Move dates of people to their own rows where no day of the calendar was left for these; `order` has its unit."""
+    """Move dates of people to their own rows where no day of the calendar was left for these; `order` has its unit.
+
+    Whose own constraints, of which `holds` says who satisfies them (n,), would be broken keep their date.
+    """
     name, unit = order
     for rule in rules:
         if rule["kind"] in ("from", "until") and not rule["broken"] and len(rows):
@@ -212,7 +210,8 @@ def settled(
             if len(at):
                 values = people[rule["of"]].to_numpy().copy()
                 values[at] = days.to_numpy()[wrong].astype(values.dtype)
-                people[rule["of"]] = pd.Series(values, people.index)
+                moved = people.assign(**{rule["of"]: values})
+                people[rule["of"]] = moved[rule["of"]].where(holds(moved) | ~holds(people), people[rule["of"]])
 
 
 def copied(

@@ -26,7 +26,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 import torch
 
@@ -66,7 +65,7 @@ from dpgen.systems.tables.domains import (
     shapes,
     surviving,
 )
-from dpgen.systems.tables.marginals import Known
+from dpgen.systems.tables.marginals import Integers, Known, Reals
 
 if TYPE_CHECKING:
     from dpgen.data import RawTable
@@ -74,9 +73,6 @@ if TYPE_CHECKING:
     from dpgen.privacy.curator import Curator
     from dpgen.systems.plan import SumsPlan
 
-Integers = npt.NDArray[np.int64]
-Reals = npt.NDArray[np.float64]
-Flags = npt.NDArray[np.bool_]
 Descriptor = dict[str, Any]
 
 TEXTS = "text"
@@ -203,15 +199,21 @@ class Discovery:
         made |= {name: self.text_of(given, gaps, of_text) for name, (given, gaps) in voted.items() if given["type"] == "string"}
         unused = self.rest * self.of_codes * (texts - self.coded) / whole
         self.of_number = (self._wanted(numbers, shares, scale) + unused) * whole / numbers
+        made |= self._truths_and_numbers(voted, _OF_RARE * of_text, shares[STEP] * whole / numbers)
+        constant = self._constant(made)
+        self._require_one(made, voted)
+        share = (whole - self.budget.left) / self.budget.whole
+        return self._found(made, self._facts(blanks, constant, share))
+
+    def _truths_and_numbers(
+        self, voted: Mapping[str, tuple[Descriptor, Noisy]], of_truth: float, of_step: float
+    ) -> Iterator[tuple[str, Descriptor | None]]:
+        """The fields of columns of truth values, and of numbers and times."""
         for name, (given, gaps) in voted.items():
             if given["type"] == "boolean":
-                made[name] = self.truth_of(given, gaps, _OF_RARE * of_text)
+                yield name, self.truth_of(given, gaps, of_truth)
             elif given["type"] != "string":
-                made[name] = self.number_of(given, gaps, shares[STEP] * whole / numbers, self.of_number)
-        constant = self._constant(made)
-        self._require_one(made, {name: given for name, (given, _) in voted.items()})
-        share = (whole - self.budget.left) / self.budget.whole
-        return self._found(made, self._facts([given["name"] for given in blanks], constant, share))
+                yield name, self.number_of(given, gaps, of_step, self.of_number)
 
     def _shares(self, columns: int, whole: float) -> tuple[float, dict[str, float], float]:
         """Part of 1 / s^2 for the form of one column; the share of each part of a table; the scale of those other than forms.
@@ -240,12 +242,12 @@ class Discovery:
             return plain | {"type": "integer"}
         return plain | {"type": "string"} | self.pattern(given["name"], self.n, share)
 
-    def _require_one(self, made: dict[str, Descriptor | None], voted: Mapping[str, Descriptor]) -> None:
+    def _require_one(self, made: dict[str, Descriptor | None], voted: Mapping[str, tuple[Descriptor, Noisy]]) -> None:
         """One column of categories in `made` where keys alone are left: a model has one column at least."""
         names = {given["name"] for given in self.draft["fields"] if made.get(given["name"], given) is not None}
         if names <= {*self.keys, self.draft.get("primaryKey")}:
-            name = next((name for name, given in voted.items() if given["type"] == "string"), next(iter(voted)))
-            made[name] = self._unnamed(voted[name] | {"type": "string"})
+            name = next((name for name, (given, _) in voted.items() if given["type"] == "string"), next(iter(voted)))
+            made[name] = self._unnamed(voted[name][0] | {"type": "string"})
 
     def _constant(self, made: Mapping[str, Descriptor | None]) -> list[str]:
         """Columns with a single value; texts of which no value is frequent are added to `unseen`."""
@@ -260,7 +262,7 @@ class Discovery:
         descriptor = without(self.draft, [name for name, given in made.items() if given is None or name in self.keys])
         return Found({**descriptor, "fields": kept}, self.counts, facts)
 
-    def _facts(self, names: Sequence[str], constant: Sequence[str], share: float) -> tuple[Said, ...]:
+    def _facts(self, blanks: Sequence[Descriptor], constant: Sequence[str], share: float) -> tuple[Said, ...]:
         gone = {*self.unseen, *self.keys, *self.left_out}
         moved = [one for one in self.moved if dict(one.values)["column"] not in gone]
         most = sorted(moved, key=lambda said: -float(dict(said.values)["share"]))
@@ -279,7 +281,8 @@ class Discovery:
             hidden = percent(max(self.unrepeated.values()))
             found.append(Fact.UNREPEATED_KEYS(columns=tuple(self.unrepeated), share=hidden))
         found += self._hidden(gone)
-        return (Fact.BOUGHT(columns=tuple(names), share=f"{share:.0%}"), *found, *most[:_MOVED], *self.odd[:_MOVED])
+        names = tuple(given["name"] for given in blanks)
+        return (Fact.BOUGHT(columns=names, share=f"{share:.0%}"), *found, *most[:_MOVED], *self.odd[:_MOVED])
 
     def _hidden(self, gone: Container[str]) -> Iterator[Said]:
         """Facts of what noise hides, where it may be more than hardly anything."""
@@ -303,9 +306,7 @@ class Discovery:
         counts = np.zeros(max(len(CELLS), len(among)))
         counts[among] = noisy.numpy()
         vote = Vote(counts, std, self.draft.get("dpgen:dates") == "month_first")
-        kind = vote.kind() if given["type"] == "any" else given["type"]
-        if given.get("dpgen:blank") == TEXTS and vote.choice is None and kind in ("integer", "number", "boolean"):
-            kind = "string"  # digits that their owner calls a text
+        kind = _kind(given, vote)
         strange, noise = vote.strange(kind)
         gaps = Noisy(vote.gaps, std)
         if strange > TOLD * noise:
@@ -452,12 +453,15 @@ class Discovery:
             self.left_out.append(name)
             return None
         self.verbatim += [name] if found.parts.alone.any() else []
-        if known is None:
-            most = gaps.number > TOLD * gaps.std and gaps.number >= 0.5 * self.n  # are gaps: these are what is seen
-            self.unseen += [] if most else [name]
-            known = unseen(asked)
+        known = self._unseen(asked, gaps) if known is None else known
         self._tell_ends(given, axis, known, asked)
         return self.described(given, axis, known, gaps)
+
+    def _unseen(self, asked: Asked, gaps: Noisy) -> Law:
+        """The law of a number where noise hides all."""
+        most = gaps.number > TOLD * gaps.std and gaps.number >= 0.5 * self.n  # are gaps: these are what is seen
+        self.unseen += [] if most else [asked.name]
+        return unseen(asked)
 
     def _step(self, given: Descriptor, share: float) -> Decimal | None:
         """The step of numbers or times: what a schema says, else the finest one that noisy counts show; None: there is none."""
@@ -512,6 +516,13 @@ class Discovery:
             known = known.and_one(*gaps, max(left, gaps.number, 0.0))
         self.counts[name] = known
         return made | {"constraints": rules} | ({"dpgen:fill": fill} if rules["required"] else {})
+
+
+def _kind(given: Descriptor, vote: Vote) -> str:
+    """The type of a column; digits that their owner calls a text are one."""
+    kind = str(vote.kind() if given["type"] == "any" else given["type"])
+    text = given.get("dpgen:blank") == TEXTS and vote.choice is None and kind in ("integer", "number", "boolean")
+    return "string" if text else kind
 
 
 def identifies(known: Law, axis: Axis) -> bool:

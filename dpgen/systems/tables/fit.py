@@ -17,12 +17,12 @@ from dpgen.privacy.noise import PublicRandomness
 from dpgen.schema import Schema, TableDomain, nearest
 from dpgen.statement import PrivacyStatement
 from dpgen.systems.plan import SumsPlan
-from dpgen.systems.tables.discovery import Discovery, Found, blank, row_count, thresholds
+from dpgen.systems.tables.discovery import Discovery, Found, row_count
 from dpgen.systems.tables.marginals import Coarsening, Columns, Measurement, Reals, release_columns, wide_bins
 from dpgen.systems.tables.mixture import Mixture
 from dpgen.systems.tables.model import TablesModel
 from dpgen.systems.tables.plan import COUNTING, LEAST_COLUMNS, LEAST_SIGNAL, Question, Sizes, TablesConfig, few_cells, sizes
-from dpgen.systems.tables.rules import MOST_LENGTHS, Search, in_domain
+from dpgen.systems.tables.rules import Search, in_domain, lists_of
 from dpgen.systems.tables.whole import table_of, whole_mixture
 
 if TYPE_CHECKING:
@@ -142,7 +142,7 @@ def fit(data: Table | RawTable, *, plan: SumsPlan, config: TablesConfig, curator
     assert plan.budget is not None
     raw = cast("RawTable", data) if hasattr(data, "draft") else None
     prior = _prior(config, data, _require_columns(config, data), curator)
-    budget = GaussianBudget(curator, plan.budget, WHOLE, thresholds=0 if raw is None else _lists(raw.draft, config))
+    budget = GaussianBudget(curator, plan.budget, WHOLE, thresholds=0 if raw is None else lists_of(raw.draft, config.rules))
     bought = _bought(data, raw, plan, config, budget)
     way = _Way.of(config, bought, prior, budget)
     columns = _columns(bought, way, budget)
@@ -263,11 +263,6 @@ def _facts(bought: _Bought, way: _Way, fitted: _Fitted, prior: Prior | None, dec
     of_prior = [] if prior is None else prior.facts(fitted.dependence, joint=way.joint)
     of_workload = _of_workload(fitted.told, fitted.answers, way.unasked, way.reserved / bought.whole)
     return [*FACTS, *of_prior, *declared, *fitted.of_blocks, *of_workload]
-
-
-def _lists(draft: Mapping[str, Any], config: TablesConfig) -> int:
-    """Lists of frequent values at most: those of what a draft leaves blank, and of lengths."""
-    return thresholds(draft) + (MOST_LENGTHS if blank(draft) and config.rules != "off" else 0)
 
 
 def _require_columns(config: TablesConfig, data: Table | RawTable) -> list[str]:

@@ -45,8 +45,8 @@ if TYPE_CHECKING:
 _MOMENTS = (0.9, 0.99)  # Adam's
 AVOIDED, EXCLUDED = 0.5, 5.0
 """Loss of every record that the model expects where constraints allow none: at first, and at the end of a fit."""
-_HELD = 2.0  # shares of columns that such constraints are about, beside what constraints exclude
-_FORCED = 0.3  # of beta in columns whose dependence is partly forced by such constraints
+HELD = 2.0  # shares of columns that such constraints are about, beside what constraints exclude
+FORCED = 0.3  # of beta in columns whose dependence is partly forced by such constraints
 _SURE, _CORRECTED = 3.0, 0.5  # stds of a chi-square over which a measurement is aimed at further, and by what share
 _FOLLOWED = 0.5  # of a chi-square, for one that is followed
 _RIDGE = 1e-3  # keeps logits of cells that nothing measures where they are
@@ -86,7 +86,7 @@ class Fitter:
             self.prior, components = seeds.within(self.prior, self._starts, self._column), len(seeds.cells)
         self._information = np.full((len(self._column), 1), information, np.float32)
         self._held = np.arange(len(self._column))[_rows_of(self._zeros, len(self._column))]
-        self._information[self._held] = _FORCED * information
+        self._information[self._held] = FORCED * information
         noise = generator.normal(0.0, 1.0, (len(self._column), components))
         weights = np.zeros(components, np.float32) if seeds is None else seeds.weights
         self.logits: list[Floats] = [(self.prior + noise).astype(np.float32), weights]
@@ -201,7 +201,7 @@ class Fitter:
             part.add_gradients(p, w, of_p, of_w)
         if len(self._held):
             gap = p[self._held] @ w / self._shares[self._held] - 1
-            slope = np.float32(2 * _HELD * self._avoided) * gap
+            slope = np.float32(2 * HELD * self._avoided) * gap
             of_p[self._held] += slope[:, None] * w
             of_w += slope @ p[self._held]
         if self._seeds is not None:
@@ -274,9 +274,9 @@ def _rows_of(zeros: Sequence[Zero], count: int) -> Flags:
     return found
 
 
-def zeros_of(schema: Schema, columns: Columns) -> list[Zero]:
-    """Combinations of groups of released columns that the constraints of a schema exclude."""
-    names, ends = schema.domain.names, np.cumsum([0, *columns.coarse.sizes])
+def zeros_of(schema: Schema, columns: Columns, names: Sequence[str] | None = None) -> list[Zero]:
+    """Combinations of groups of released columns that the constraints of a schema exclude; `names` are of columns in order."""
+    names, ends = names or schema.domain.names, np.cumsum([0, *columns.coarse.sizes])
     found = []
     for constraint in schema.constraints:
         numbers = [names.index(name) for name in constraint.names if name in names]

@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -356,7 +357,7 @@ def release_columns(
     *,
     alone: bool,
     joint: bool = False,
-    known: Mapping[int, Known] | None = None,
+    known: Mapping[int, Known] = MappingProxyType({}),
     prior: Callable[[list[Measurement], TableDomain, float], Sequence[Measurement]] | None = None,
 ) -> Columns:
     r"""Noisy marginals of columns of codes (`Counts.of`) for `share` of the budget's 1 / s^2.
@@ -366,7 +367,6 @@ def release_columns(
     the table of all columns, with most of the share; columns in `known`, counts that were released before, cost only what they
     need beyond that. A public `prior` stands beside what was released.
     """
-    known = known or {}
     full = Coarsening.full(domain.sizes)
     marginals = first_marginals(domain, alone=alone or joint)
     tables = [Marginal(tuple(range(len(domain.sizes))), 0)] if joint else []

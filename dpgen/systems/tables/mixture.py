@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import combinations, product
 from typing import Any, cast
 
@@ -143,13 +143,7 @@ def matched_rows(mixture: Mixture, n: int, generator: np.random.Generator) -> In
     Rows are not independent any
     more; it is post-processing of the model.
     """
-    ends = edges(mixture.weights.astype(np.float64))
-    component = np.searchsorted(ends, (np.arange(n) + generator.random()) / max(n, 1), side="right")
-
-    def systematic(count: int) -> Reals:
-        return np.asarray(generator.permutation((np.arange(count) + generator.random()) / max(count, 1)))
-
-    rows = filled(mixture, component, systematic)
+    rows = filled(mixture, systematic(mixture, n, generator), partial(evenly, generator=generator))
     sizes = np.array(mixture.sizes)
     if n and len(sizes) > 1 and not mixture.of_cells:
         pairs, pair_at = _gaps(mixture, rows, 2)
@@ -160,6 +154,17 @@ def matched_rows(mixture: Mixture, n: int, generator: np.random.Generator) -> In
         order = order[~mixture.in_cells[order % len(sizes)]]
         _move(rows, order, sizes, pairs, pair_at, triples, triple_at, deep)
     return np.asarray(generator.permutation(rows))
+
+
+def systematic(mixture: Mixture, n: int, generator: np.random.Generator) -> Integers:
+    """Components (n,), sorted, whose shares are close to the weights."""
+    ends = edges(mixture.weights.astype(np.float64))
+    return np.searchsorted(ends, (np.arange(n) + generator.random()) / max(n, 1), side="right")
+
+
+def evenly(count: int, generator: np.random.Generator) -> Reals:
+    """Numbers in [0, 1), one in each interval of length 1 / count, in random order."""
+    return np.asarray(generator.permutation((np.arange(count) + generator.random()) / max(count, 1)))
 
 
 def edges(weights: Reals) -> Reals:
@@ -389,6 +394,10 @@ class CodedMixture:
         self._code(c, value)  # refuses what the schema does not allow
         pair = (pd.Series([self._exact(name, own)]) for name, own in ((field.name, value), (field.base, base)))
         return int(field.encode_beside(*pair)[0])
+
+    def fixed(self, given: Given) -> dict[str, Any]:
+        """Values that all rows have, in the type of samples."""
+        return {name: self._exact(name, value) for name, value in given.items() if not isinstance(value, list | Mapping)}
 
     def _exact(self, name: str, value: Any) -> Any:
         """A value that is given, in the type of samples; None: it is missing."""

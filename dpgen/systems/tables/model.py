@@ -226,8 +226,7 @@ class TablesModel(PublicModel, CodedMixture, kind="tables"):
 
         ranges = {name: value for name, value in given.items() if isinstance(value, Mapping)}
         holds = partial(self.inside_ranges, given=ranges) if ranges else None
-        fixed = {name: self._exact(name, value) for name, value in given.items() if not isinstance(value, list | Mapping)}
-        inner = torch.Generator().manual_seed(seed)
+        inner, fixed = torch.Generator().manual_seed(seed), self.fixed(given)
         table = self.schema.rows(draw, n, inner, self.columns.shares, holds=holds, fixed=fixed, about=given)
         return ColumnSamples(values=table, schema=self.schema.descriptor())
 

@@ -119,11 +119,7 @@ class Question:
     @classmethod
     def of(cls, given: Any) -> Self:
         """A question as `workload` lists it; another one is refused."""
-        mean, names = None, given
-        if isinstance(given, Mapping):
-            if set(given) != {"mean", "by"}:
-                raise ValueError(f"workload has {dict(given)!r}; it must be {{'mean': COLUMN, 'by': [COLUMNS]}}")
-            mean, names = given["mean"], [given["by"]] if isinstance(given["by"], str) else given["by"]
+        mean, names = _mean_and_by(given) if isinstance(given, Mapping) else (None, given)
         listed = isinstance(names, list | tuple) and len(names) > 0 and all(isinstance(name, str) for name in names)
         if not listed or not isinstance(mean, str | None):
             raise ValueError(f"workload has {given!r}; a question is a list of columns, or {{'mean': COLUMN, 'by': [COLUMNS]}}")
@@ -140,6 +136,12 @@ class Question:
     def __str__(self) -> str:
         *by, last = self.columns
         return " x ".join(self.columns) if self.mean is None else f"mean of {last} by {' x '.join(by)}"
+
+
+def _mean_and_by(given: Mapping[str, Any]) -> tuple[Any, Any]:
+    if set(given) != {"mean", "by"}:
+        raise ValueError(f"workload has {dict(given)!r}; it must be {{'mean': COLUMN, 'by': [COLUMNS]}}")
+    return given["mean"], [given["by"]] if isinstance(given["by"], str) else given["by"]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -32,13 +32,12 @@ from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
 from dpgen.containers.forms import as_type
 from dpgen.facts import Fact, Said
 from dpgen.schema import nearest
 from dpgen.systems.registry import released
-from dpgen.systems.tables.marginals import Coarsening, Columns, Marginal, Measurement, summed
+from dpgen.systems.tables.marginals import Coarsening, Columns, Integers, Marginal, Measurement, Reals, summed
 from dpgen.systems.tables.mixture import Mixture
 from dpgen.systems.tables.whole import table_of
 
@@ -50,7 +49,6 @@ if TYPE_CHECKING:
     from dpgen.schema import Schema, TableDomain
     from dpgen.systems.tables.model import TablesModel
 
-Reals = npt.NDArray[np.float64]
 
 _FREE = 4.0  # sigma^2, from which on a cell's own count frees it
 _SURE = 4.0  # s^2 of lambda, below which a prior is not used
@@ -97,7 +95,7 @@ class Prior:
         return Coded.of_table(self, schema) if self.model is None else Coded.of_model(self, self.model, schema)
 
 
-def _codes_today(model: TablesModel, values: pd.DataFrame, schema: Schema) -> npt.NDArray[np.int64]:
+def _codes_today(model: TablesModel, values: pd.DataFrame, schema: Schema) -> Integers:
     """Codes (n, d) of a schema of values of an earlier release; those of another type are read as its data were written."""
     dtypes = {} if model.form is None else model.form.dtypes
     today = schema.codes(values.assign(**{name: as_type(values[name], dtypes.get(name, "")) for name in values})).numpy()
@@ -113,7 +111,7 @@ class Coded:
 
     prior: Prior
     known: frozenset[int]
-    codes: npt.NDArray[np.int64] | None = None
+    codes: Integers | None = None
     mixture: Mixture | None = None
 
     @classmethod
@@ -320,7 +318,7 @@ class _Evidence:
     """A measured pair of columns: its dependence, the prior's, noise variances, counts of independent ones, of one shape."""
 
     pair: tuple[int, int]
-    groups: tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]
+    groups: tuple[Integers, Integers]
     dependence: Reals
     beyond: Reals
     noise: Reals

@@ -319,17 +319,19 @@ class Sets:
     def of(cls, columns: Columns, split: Coarsening, target: int | None, but: Container[int] = ()) -> Sets:
         """Sets of columns whose halves are both frequent, as many as can be counted soon; the target comes first."""
         least = [np.bincount(group, share, 2).min() for group, share in zip(split.groups, columns.group_shares)]
-        there = [c for c, (size, half) in enumerate(zip(split.sizes, least)) if size == 2 and half >= _LEAST_HALF]
-        there = sorted((c for c in there if c not in but), key=lambda c: c != target)
+        frequent = enumerate(zip(split.sizes, least))
+        there = [c for c, (size, half) in frequent if size == 2 and half >= _LEAST_HALF and c not in but]
+        there = sorted(there, key=lambda c: c != target)
         p, left = len(there), min(_MOST_SETS, _MOST_WORDS * 64 / max(columns.n, 64.0))
-        most = FEWEST - 1
-        while most < MOST and math.comb(p, most + 1) <= left:
-            most += 1
-            left -= math.comb(p, most)
-        first = most
-        while there[:1] == [target] and first < MOST and math.comb(p - 1, first) <= left:
-            left -= math.comb(p - 1, first)
-            first += 1
+
+        def longest(most: int, left: float, sets: Callable[[int], int]) -> tuple[int, float]:
+            while most < MOST and sets(most + 1) <= left:
+                most += 1
+                left -= sets(most)
+            return most, left
+
+        most, left = longest(FEWEST - 1, left, lambda size: math.comb(p, size))
+        first = longest(most, left, lambda size: math.comb(p - 1, size - 1))[0] if there[:1] == [target] else most
         return cls(tuple(there), (first, *(most,) * (p - 1))[:p])
 
     @cached_property

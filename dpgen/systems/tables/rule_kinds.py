@@ -34,6 +34,7 @@ from dpgen.columns.axes import Floats, Steps
 from dpgen.columns.constraints import codes_as_texts, constraint_of, part_of
 from dpgen.columns.fields import CategoryField, DensityField, Field, as_numbers
 from dpgen.systems.tables.discovery import OTHERS
+from dpgen.systems.tables.marginals import Known
 
 Integers = npt.NDArray[np.int64]
 Reals = npt.NDArray[np.float64]
@@ -57,15 +58,8 @@ _MOST_TRUTHS = 12  # columns of which one may imply another
 _UNITS = 4  # conversions of two columns that are counted
 _ALIKE = 1.15  # by which stds that should agree may differ
 _TIMES = [2, 7, 10, 12, 24, 52, 60, 100, 365, 1_000, 1_440, 3_600, 10_000, 86_400, 1_000_000, 2.54, 25.4, 30.48, 0.3048, 0.9144]
-_TIMES += [
-    1.609344,
-    0.45359237,
-    28.349523,
-    3.785411784,
-    4.184,
-    1.95583,
-    *(1 + tax / 100 for tax in (5, 7, 10, 16, 18, 19, 20, 21, 25)),
-]
+_TIMES += [1.609344, 0.45359237, 28.349523, 3.785411784, 4.184, 1.95583]
+_TIMES += [1 + tax / 100 for tax in (5, 7, 10, 16, 18, 19, 20, 21, 25)]
 _TIMES += [0.05, 0.07, 0.16, 0.18, 0.19, 0.2, 0.21]
 UNITS = [(float(k), 0.0) for k in _TIMES] + [(1.0 / k, 0.0) for k in _TIMES] + [(1.8, 32.0), (1 / 1.8, -32 / 1.8)]
 """Conversions k a + c of a unit, or of an amount with a tax, to another one."""
@@ -78,6 +72,13 @@ class Column:
     field: Field
     shares: Reals
     gaps: float
+
+    @classmethod
+    def of(cls, given: Field, known: Known | None) -> Column:
+        """From released counts of its codes; None: all of them are alike."""
+        counts = np.maximum(known.fitted, 0.0) if known is not None else np.ones(given.size)
+        shares = counts / max(float(counts.sum()), 1e-300)
+        return cls(given, shares, float(shares[given.size :].sum()))
 
     @property
     def name(self) -> str:

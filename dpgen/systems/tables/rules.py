@@ -47,7 +47,7 @@ from dpgen.privacy.curator import GaussianBudget
 from dpgen.privacy.exact_sums import BoundedSum, totals
 from dpgen.schema import Schema
 from dpgen.systems.tables.densities import law
-from dpgen.systems.tables.discovery import Found, percent
+from dpgen.systems.tables.discovery import Found, blank, percent, thresholds
 from dpgen.systems.tables.domains import GAP, Asked, bought
 from dpgen.systems.tables.marginals import Coarsening, Counts, Known, Marginal, Measurement
 from dpgen.systems.tables.rule_kinds import MOST_VALUES, Candidate, Column, candidates, named, needed, on_two, reaches
@@ -87,9 +87,9 @@ _NAMED = 2.0  # noise stds of the count of a value that a table lists, and by wh
 
 @dataclass(frozen=True)
 class Rule:
-    """A rule that holds by noisy counts: the noisy share of rows that break it, and the noise std of this."""
+    """A rule that holds by noisy counts: the noisy share of rows, or people, that break it, and the noise std of this."""
 
-    candidate: Candidate
+    candidate: Any
     share: float
     std: float
 
@@ -105,8 +105,63 @@ class Rule:
 
     @property
     def sentence(self) -> str:
-        often = ", of samples as well" if self.seen else ""
-        return f"{self.candidate.text} (broken by {percent(max(0.0, self.share))} ± {percent(self.std)} %{often})"
+        """The rule in words."""
+        return f"{self.candidate.text} ({said_broken(self.share, self.std)}{', of samples as well' * bool(self.seen)})"
+
+
+def said_broken(share: float, std: float, whom: str = "") -> str:
+    """A noisy share of those who break a rule, in words.
+
+    >>> said_broken(-0.001, 0.002), said_broken(0.004, 0.002, "of people")
+    ('broken by 0.0 ± 0.2 %', 'broken by 0.4 ± 0.2 % of people')
+    """
+    return f"broken by {percent(max(0.0, share))} ± {percent(std)} %{' ' * bool(whom)}{whom}"
+
+
+@dataclass(frozen=True)
+class Prices:
+    """Shares of 1 / s^2 of counts of the rows, or people, that break rules; by a noisy number of these alone.
+
+    `n` is this number, `whole` the part of mu^2 of which shares are.
+    """
+
+    budget: GaussianBudget
+    n: float
+    whole: float
+
+    @property
+    def noise(self) -> float:
+        """Noise std of a count for all of the budget, by n."""
+        return self.budget.noise_std(1.0) / self.n
+
+    @property
+    def most(self) -> float:
+        """Share of all counts of few candidates, at most."""
+        return OF_FEW * self.whole
+
+    @property
+    def fine(self) -> float:
+        """n by the noise std of a count, at least."""
+        return min(FEW, max(LEAST, math.sqrt(self.most / ENOUGH) / self.noise))
+
+    @property
+    def unit(self) -> float:
+        """The share that one candidate needs."""
+        return (self.fine * self.noise) ** 2
+
+    def of(self, among: Sequence[Any], fine: float = FINE) -> float:
+        """The share of candidates whose counts have a noise std of n / `fine`."""
+        return len(among) * (fine * self.budget.noise_std(1.0) / self.n) ** 2
+
+    def told(self, one: Any) -> bool:
+        """Whether noise does not make a rule of a candidate that independent columns break as often as it expects."""
+        return bool(one.expected * self.fine >= APART)
+
+    def holding(self, note: str, among: Sequence[Any], counts: BoundedSum, share: float) -> list[Rule]:
+        """The candidates that hold, by noisy counts of those who break each of them (m,)."""
+        noisy, std = self.budget.sums(note, counts, share * (1 - 1e-9))
+        limit = max(LEFT * self.n, BROKEN * std)
+        return [Rule(one, count / self.n, std / self.n) for one, count in zip(among, noisy.tolist()) if count <= limit]
 
 
 # -- counts ------------------------------------------------------------------------------------------------------------
@@ -171,6 +226,11 @@ def part_of(schema: Schema, names: Sequence[str]) -> Schema:
     return Schema.from_descriptor({"fields": fields, "missingValues": list(schema.missing_values)})
 
 
+def lists_of(draft: Mapping[str, Any], among: Any) -> int:
+    """Lists of frequent values at most: of what a draft leaves blank, and of lengths where rules are looked for."""
+    return thresholds(draft) + (MOST_LENGTHS if blank(draft) and among != "off" else 0)
+
+
 # -- the search --------------------------------------------------------------------------------------------------------
 
 
@@ -179,7 +239,8 @@ class Search:
     """Finds the rules of a table whose domains were bought, and writes them into its schema.
 
     `n` is the noisy number of rows, `of_number` the share of 1 / s^2 of the law of a length, `columns` are those between which
-    rules are looked for, None: all.
+    rules are looked for, None: all. `part` is the part of the usual shares of mu^2 that the search may spend, `table` stands
+    before what is said of a rule.
     """
 
     rows: Rows
@@ -188,74 +249,71 @@ class Search:
     n: float
     of_number: float
     columns: Collection[str] | None = None
+    part: float = 1.0
+    table: str = ""
     tables: list[tuple[tuple[str, str], Reals, float]] = field(default_factory=list)
     """Names of two columns, their noisy counts, and the noise std: measured marginals."""
 
+    @property
+    def whole(self) -> float:
+        """What shares of mu^2 are of."""
+        return self.part * self.budget.whole
+
+    @property
+    def prices(self) -> Prices:
+        """Prices of counts."""
+        return Prices(self.budget, self.n, self.whole)
+
     def run(self) -> Found:
         """The schema with its rules, counts of codes and facts; `tables` are what was measured of dependencies."""
-        finer, whole = with_single_values(self.found), self.budget.left
+        finer, before, prices = with_single_values(self.found), self.budget.left, self.prices
         schema = Schema.from_descriptor(finer.descriptor)
         names = {*finer.counts} if self.columns is None else {*finer.counts} & {*self.columns}
-        columns = [_column(given, finer.counts[given.name]) for given in schema.modelled if given.name in names]
-        noise, most = self.budget.noise_std(1.0) / self.n, OF_FEW * self.budget.whole
-        fine = min(FEW, max(LEAST, math.sqrt(most / ENOUGH) / noise))
-        unit = (fine * noise) ** 2  # the share that one candidate needs
-        among = [one for one in _free(candidates(columns), schema) if one.expected * fine >= APART]
-        if among and unit > most:
-            more = math.sqrt(unit / most)
+        columns = [Column.of(given, finer.counts[given.name]) for given in schema.modelled if given.name in names]
+        among = [one for one in _free(candidates(columns), schema) if prices.told(one)]
+        if among and prices.unit > prices.most:
+            more = math.sqrt(prices.unit / prices.most)
             return self._with(schema, [], [Fact.NO_RULES(n=f"{self.n:.0f}", more=f"{math.ceil(10 * more) / 10:g}")])
-        hold = without_rare(self._rules(schema, among, unit)) if among else []
+        hold = without_rare(self._rules(schema, among)) if among else []
         kept = needed([rule.candidate for rule in hold])
         rules = sorted((rule for rule in hold if rule.candidate in kept), key=lambda rule: kept.index(rule.candidate))
         declared = [Candidate({"one_of": [*one.names]}, 0.0) for one in schema.constraints]
-        rules += self._on_two(schema, columns, [*(rule.candidate for rule in hold), *declared], whole)
-        return self._with(schema, rules, [], (whole - self.budget.left) / self.budget.whole)
+        rules += self._on_two(schema, columns, [*(rule.candidate for rule in hold), *declared], before)
+        return self._with(schema, rules, [], (before - self.budget.left) / self.budget.whole)
 
-    def _rules(self, schema: Schema, among: list[Candidate], unit: float) -> list[Rule]:
+    def _rules(self, schema: Schema, among: list[Candidate]) -> list[Rule]:
         """Those of the candidates that hold; all are counted at first if there are many."""
-        most = int(OF_FEW * self.budget.whole / unit)
+        most = int(self.prices.most / self.prices.unit)
         if len(among) > most:
-            wanted = len(among) * (MANY * self.budget.noise_std(1.0) / self.n) ** 2
-            counts, std = self._counted(schema, among, min(wanted, OF_MANY * self.budget.whole))
-            near = [one for one, count in zip(among, counts) if count <= _NEAR * std]
+            share = min(self.prices.of(among, MANY), OF_MANY * self.whole) * (1 - 1e-9)
+            counts, std = self.budget.sums(VIOLATIONS, violations(self.rows, schema, among), share)
+            near = [one for one, count in zip(among, counts.tolist()) if count <= _NEAR * std]
             left = near if len(near) <= most else needed(near)
             times = {one.name for one in schema.modelled if isinstance(one, DensityField) and one.of_dates}
             among = sorted(left, key=lambda one: (_rank(one, times), 0.0 if one.computes else -one.expected))[:most]
-        if not among:
-            return []
-        wanted = len(among) * (FINE * self.budget.noise_std(1.0) / self.n) ** 2
-        counts, std = self._counted(schema, among, min(wanted, OF_FEW * self.budget.whole))
-        limit = max(LEFT * self.n, BROKEN * std)
-        return [Rule(one, float(count) / self.n, std / self.n) for one, count in zip(among, counts) if count <= limit]
+        return self._holding(schema, among, min(self.prices.of(among), self.prices.most)) if among else []
 
-    def _on_two(self, schema: Schema, columns: Sequence[Column], found: Sequence[Candidate], whole: float) -> list[Rule]:
-        """Dependencies on two columns together, the likeliest first, while one holds; `whole`: mu^2 before the search.
+    def _on_two(self, schema: Schema, columns: Sequence[Column], found: Sequence[Candidate], before: float) -> list[Rule]:
+        """Dependencies on two columns together, the likeliest first, while one holds; `before`: mu^2 before the search.
 
         Counts v are chosen by :math:`-2 v`. A record moves all v by 0 or 1 in one direction, so :math:`-2 v` by 1 at most about
         a common move, which leaves the choice as it is (`chances`).
         """
-        rules, share, floor = (
-            list[Rule](),
-            (FEW * self.budget.noise_std(1.0) / self.n) ** 2,
-            whole - OF_SEARCH * self.budget.whole,
-        )
+        rules, choice, floor = list[Rule](), OF_CHOICE * self.whole, before - OF_SEARCH * self.whole
         busy = {name for one in found if one.computes or one.kind == "less_equal" for name in one.names}
         columns = [column for column in columns if column.name not in busy]
-        choice = OF_CHOICE * self.budget.whole
-        while share <= choice and self.budget.left >= floor + choice + share:
+        while (share := self.prices.of([None], FEW)) <= choice and self.budget.left >= floor + choice + share:
             among = on_two(columns, [*found, *(rule.candidate for rule in rules)], self.n / LEAST_BESIDE)
             if not among:
                 break
             one = among[self.budget.select(CHOICE, chances(violations(self.rows, schema, among)), 1, choice)]
-            [count], std = self._counted(schema, [one], share)
-            if count > max(LEFT * self.n, BROKEN * std):
+            if not (held := self._holding(schema, [one], share)):
                 break
-            rules.append(Rule(one, float(count) / self.n, std / self.n))
+            rules += held
         return rules
 
-    def _counted(self, schema: Schema, among: Sequence[Candidate], share: float) -> tuple[Reals, float]:
-        noisy, std = self.budget.sums(VIOLATIONS, violations(self.rows, schema, among), share * (1 - 1e-9))
-        return noisy.numpy(), std
+    def _holding(self, schema: Schema, among: Sequence[Candidate], share: float) -> list[Rule]:
+        return self.prices.holding(VIOLATIONS, among, violations(self.rows, schema, among), share)
 
     # -- the schema that keeps them ------------------------------------------------------------------------------------
 
@@ -273,7 +331,7 @@ class Search:
         counts = {name: known for name, known in counts.items() if name not in computed}
         descriptor = {**schema.descriptor(), "fields": list(fields.values())}
         descriptor |= {"dpgen:constraints": constraints} if constraints else {}
-        sentences = tuple(rule.sentence for rule in rules)
+        sentences = tuple(f"{self.table}{rule.sentence}" for rule in rules)
         facts = [Fact.RULES(columns=sentences, share=f"{price:.1%}")] if rules else []
         return Found(descriptor, counts, (*self.found.facts, *facts, *said))
 
@@ -369,7 +427,7 @@ class Search:
         sums = BoundedSum(torch.from_numpy(counts.copy()), 1.0, replaced=math.sqrt(2.0))
         values, precision = np.zeros(counts.shape), 0.0
         for most, of_all in ((OF_TABLE, OF_TABLES), (AGAIN, OF_ALL_AGAIN)):
-            share = min(most, of_all / among) * self.budget.whole
+            share = min(most, of_all / among) * self.whole
             noisy, std = self.budget.sums(TABLE, sums, min(share, self.budget.left / 4))
             weight = std**-2
             values = (precision * values + weight * noisy.numpy().reshape(counts.shape)) / (precision + weight)
@@ -422,12 +480,6 @@ def _rank(one: Candidate, times: Collection[str]) -> int:
 
 def _edges(lengths: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
     return [(given["dpgen:length"]["from"], given["name"]) for given in lengths]
-
-
-def _column(given: Field, known: Known) -> Column:
-    counts = np.maximum(known.fitted, 0.0)
-    shares = counts / max(float(counts.sum()), 1e-300)
-    return Column(given, shares, float(shares[given.size :].sum()))
 
 
 def with_single_values(found: Found) -> Found:

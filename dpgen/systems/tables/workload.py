@@ -31,11 +31,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
 from dpgen.columns.fields import Field, LengthField
 from dpgen.schema import nearest
-from dpgen.systems.tables.marginals import Coarsening, Counts, Marginal, Measurement, shape
+from dpgen.systems.tables.marginals import Coarsening, Counts, Flags, Integers, Marginal, Measurement, Reals, shape
 from dpgen.systems.tables.mixture import code_means
 from dpgen.systems.tables.plan import DEEP, MOST_CELLS, MOST_CLASSES_OF_QUESTION, Question
 
@@ -45,8 +44,6 @@ if TYPE_CHECKING:
     from dpgen.systems.tables.fitter import Fitter
     from dpgen.systems.tables.marginals import Columns
     from dpgen.systems.tables.mixture import Mixture
-
-Reals = npt.NDArray[np.float64]
 
 QUESTION = "question of the workload"
 OF_WORKLOAD = 0.3
@@ -217,7 +214,7 @@ class _Stated:
     stds: Reals
     slopes: Reals | None = None
     axis: int = 0
-    clear: npt.NDArray[np.bool_] | None = None
+    clear: Flags | None = None
 
     @classmethod
     def of(cls, measured: Measurement, model: Reals, number: tuple[int, Reals] | None) -> _Stated:
@@ -286,7 +283,7 @@ def _in_few_cells(
     return grouped
 
 
-def _of_mean(columns: Columns, schema: Schema, c: int, most: int) -> npt.NDArray[np.int64]:
+def _of_mean(columns: Columns, schema: Schema, c: int, most: int) -> Integers:
     """At most so many groups of the model's groups of a number, with about the least squared error inside."""
     low, high = (np.asarray(ends, np.float64) for ends in schema.modelled[c].bounds())
     group, shares, live = columns.coarse.groups[c], columns.shares[c], len(low)

@@ -105,7 +105,7 @@ def test_many_moved_columns_are_named_in_one_sentence() -> None:
     moved = [Fact.MOVED(share=str(i), std="1", column=f"c{i}", where="above", bound="7") for i in range(60)]
     budget: Any = Told()
     discovery = Discovery(Rows(pd.DataFrame()), {"fields": []}, budget, 100.0, moved=moved)
-    told = [said.sentence for said in discovery._facts(["c1"], [], 0.1)]
+    told = [said.sentence for said in discovery._facts([{"name": "c1"}], [], 0.1)]
     assert sum(" lay " in text for text in told) == 8
     assert sum("ends of their ranges, too" in text for text in told) == 1
 
