@@ -9,7 +9,7 @@ from functools import cached_property
 from itertools import product
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import yaml
 
@@ -30,15 +30,15 @@ from dpgen.options import (
     typed,
 )
 from dpgen.privacy.composition import Planned
-from dpgen.privacy.ledger import Budget, Ledger
+from dpgen.privacy.ledger import Ledger
 from dpgen.privacy.mechanisms import require_positive, require_within
-from dpgen.privacy.shared_budget import Payer, SharedBudget
 from dpgen.runtime import Runtime, quiet_runtime
 from dpgen.systems.plan import Plan
 from dpgen.systems.registry import System, systems
 
 if TYPE_CHECKING:
     from dpgen.privacy.curator import Curator
+    from dpgen.privacy.shared_budget import Payer, SharedBudget
     from dpgen.release import Release
     from dpgen.systems.built_on import BuiltOn
 
@@ -151,6 +151,8 @@ class RunConfig:
         ledger = self.runtime.ledger
         if ledger is None or not ledger.exists() or {"epsilon", "delta"} <= set(given):
             return
+        from dpgen.privacy.shared_budget import SharedBudget
+
         shared = SharedBudget(ledger)
         read = [release.statement for release in self.built_on if not release.public]
         paid = sum(own.epsilon for own in read if shared.paid(own.shared))
@@ -224,12 +226,14 @@ class RunConfig:
         shared = self.runtime.ledger  # runs that share a budget put the same records aside: who is private to one is to all
         return self.data.options.get("split_key") or (directory / KEY_FILE if shared is None else Path(f"{shared}.key"))
 
-    def shared_budget(self) -> SharedBudget | None:
+    def shared_budget(self) -> "SharedBudget | None":
         """The budget that the run shares with others, if any."""
         if (path := self.runtime.ledger) is None:
             return None
         if not path.exists():
             raise ValueError(f"ledger {str(path)!r} does not exist; dpgen budget {path} --create --epsilon E makes it")
+        from dpgen.privacy.shared_budget import SharedBudget  # here, because most runs have a budget of their own
+
         shared = SharedBudget(path)
         shared.require_same(relation=self.privacy.relation, unit=self.privacy.protected, delta=self.privacy.resolved_delta)
         return shared
@@ -250,11 +254,11 @@ class RunConfig:
 
         return own_plan(self.privacy, self.built_on)
 
-    def open_ledger(self, path: Path | None = None, *, payer: Payer | None = None) -> Ledger:
+    def open_ledger(self, path: Path | None = None, *, payer: "Payer | None" = None) -> Ledger:
         """A new ledger of the plan for these data, see `Plan.open_ledger`."""
         return self.privacy.open_ledger(path, payer=payer, gaps=self._drops)
 
-    def payer(self, title: str, directory: Path | None = None) -> Payer | None:
+    def payer(self, title: str, directory: Path | None = None) -> "Payer | None":
         """The run as one that pays from the shared budget, if there is one; releases that were paid for from it are settled."""
         if (shared := self.shared_budget()) is None:
             return None
@@ -330,12 +334,13 @@ class RunConfig:
     def declared(self, data: Any) -> Sequence[Planned]:
         """The plan of the job, which it declares before it looks at a record, and ends there; nothing is spent."""
         from dpgen.privacy.curator import Curator  # here, because reading a command line needs no torch
+        from dpgen.privacy.shared_budget import Declared, Quoting
 
-        curator = Curator(self.open_ledger(payer=_Quoting(Path(), "planned", self.model.name, "", "")))
+        curator = Curator(self.open_ledger(payer=Quoting(Path(), "planned", self.model.name, "", "")))
         with TemporaryDirectory(prefix="dpgen-") as scratch:
             try:
                 self.fit(data, curator, quiet_runtime(Path(scratch), 0))
-            except _Declared as found:
+            except Declared as found:
                 return found.plan
         raise ValueError(f"model {self.model.name} declares no plan: what it would cost is known once it has run")
 
@@ -343,22 +348,6 @@ class RunConfig:
     def _drops(self) -> bool:
         """Whether rows with a missing value are left out."""
         return self.data.options.get("missing") == "drop"
-
-
-class _Declared(Exception):
-    """The plan that a run has declared, instead of running."""
-
-    def __init__(self, plan: Sequence[Planned]) -> None:
-        super().__init__("declared")
-        self.plan = plan
-
-
-class _Quoting(Payer):
-    """Takes the plan of a run, and ends it."""
-
-    def pay(self, plan: Sequence[Planned], budget: Budget | None) -> NoReturn:
-        """Pays nothing."""
-        raise _Declared(plan)
 
 
 @dataclass(frozen=True, kw_only=True)

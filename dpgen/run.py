@@ -16,7 +16,7 @@ from hashlib import sha256
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from shutil import rmtree
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import pandas as pd
 import yaml
@@ -42,12 +42,14 @@ from dpgen.files import (
 from dpgen.options import BLOCKS
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.ledger import Ledger
-from dpgen.privacy.shared_budget import Payer
 from dpgen.progress import Bar, showing
 from dpgen.release import Draws, Release
 from dpgen.runtime import Runtime
 from dpgen.statement import PrivacyStatement, Spent, rounded_up, shared_in_words, told
 from dpgen.systems.registry import load
+
+if TYPE_CHECKING:
+    from dpgen.privacy.shared_budget import Payer
 
 
 def summary(
@@ -120,7 +122,7 @@ class Fitting(Protocol):
     def difference(self, stored: Mapping[str, Mapping[str, Any]]) -> str:
         """The first setting that is another one in stored settings, in words; else empty."""
 
-    def open_ledger(self, path: Path | None = None, *, payer: Payer | None = None) -> Ledger:
+    def open_ledger(self, path: Path | None = None, *, payer: "Payer | None" = None) -> Ledger:
         """A new ledger with the budget."""
 
     def fit(self, data: Any, curator: Curator, runtime: Runtime) -> Release:

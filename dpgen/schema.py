@@ -275,7 +275,7 @@ class Schema:
         return found
 
     def _kinds_of(self, constraint: Follows) -> tuple[int, ...]:
-        """These numbers of one constraint; (): there are too many values."""
+        """Kinds of values of one constraint; (): there are too many values."""
         numbers = {value: i + 1 for i, value in enumerate(dict.fromkeys(constraint.table.values()))}
         texts = codes_as_texts(self.by_name[constraint.on[0]]) if len(numbers) < MOST_KINDS else None
         return tuple(numbers.get(constraint.table.get((text or "",), ""), 0) for text in texts or ())
@@ -436,14 +436,14 @@ class Schema:
         return added[[given.name for given in self.fields]]
 
     def satisfied(self, table: pd.DataFrame, but: Rows | None = None) -> Rows:
-        """Which rows (n,) of decoded values satisfy all constraints, but for those (n, constraints) of each row."""
+        """Rows (n,) of decoded values that satisfy all constraints, but for those (n, constraints) of each row."""
         found = np.ones(len(table), bool)
         for i, constraint in enumerate(self.constraints):
             found &= constraint.holds(table) | (False if but is None else but[:, i])
         return found
 
     def admissible(self, codes: Tensor, but: Rows | None = None) -> Tensor:
-        """Which rows (n,) of codes (n, d) each constraint alone allows some values of; False: no values of them satisfy it."""
+        """Rows (n,) of codes (n, d) with values that each constraint alone allows; False: no values of them satisfy it."""
         columns = dict(zip(self.domain.names, codes.numpy().T))
         found = np.ones(len(codes), bool)
         for i, constraint in enumerate(self.constraints):
@@ -452,7 +452,7 @@ class Schema:
         return torch.from_numpy(found)
 
     def broken(self, known: pd.DataFrame) -> Rows:
-        """Which of the constraints that a share of rows may break known values break, (n, constraints)."""
+        """Constraints, among those that a share of rows may break, that known values break, (n, constraints)."""
         found = np.zeros((len(known), len(self.constraints)), bool)
         for i, constraint in enumerate(self.constraints):
             if constraint.broken and set(constraint.names) <= set(known):

@@ -1,4 +1,4 @@
-"""What leaves a training waits for the ledger: it is asked before a step, and commits before checkpoints and logs are seen.
+"""The ledger of a training: it is asked before a step, and commits before checkpoints and logs are seen.
 
 Checkpoints are whole, verified on loading, and never ahead of the ledger; SIGTERM and SIGUSR1 end training with one.
 """

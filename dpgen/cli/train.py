@@ -14,7 +14,6 @@ from dpgen.config import CONFIGS, Request, RunConfig, SelectOptions, parse_job, 
 from dpgen.data.kinds import KINDS
 from dpgen.options import help_text, meanings, split_options
 from dpgen.privacy.composition import Planned, worst
-from dpgen.privacy.shared_budget import SharedBudget
 from dpgen.statement import guarantee, rounded_up
 from dpgen.systems.registry import systems
 
@@ -142,6 +141,8 @@ def _of_shared(job: RunConfig, fitting: RunConfig | Selection, plan: Sequence[Pl
     """Whether the budget that the run would pay from has room for it, for how many such `runs`, and what is `spent` then."""
     if (payer := job.payer(fitting.title)) is None:
         return None
+    from dpgen.privacy.shared_budget import SharedBudget
+
     spending = SharedBudget(payer.path).spending()
     payment = payer.quote(plan, fitting.open_ledger().budget, spending.limits)
     fits, spent = spending.fits(payment), spending.plus(payment).epsilon

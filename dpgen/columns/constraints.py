@@ -39,14 +39,14 @@ class Constraint(ABC):
 
     @abstractmethod
     def holds(self, table: pd.DataFrame) -> Rows:
-        """Which rows (n,) of parsed values satisfy it."""
+        """Rows (n,) of parsed values that satisfy the constraint."""
 
     def built_in(self, fields: Mapping[str, Field]) -> bool:
         """Whether all values of codes satisfy it, so that no row is rejected."""
         return False
 
     def possible(self, codes: Mapping[str, npt.NDArray[np.int64]], fields: Mapping[str, Field]) -> Rows | None:
-        """Which rows (n,) of codes have values that satisfy it, as far as codes tell; None: all."""
+        """Rows (n,) of codes with values that satisfy the constraint, as far as codes tell; None: all."""
         return None
 
     def impossible(self, fields: Mapping[str, Field]) -> tuple[Reals, ...] | None:
@@ -272,12 +272,12 @@ class OneOf(Constraint):
 
 
 def _is_set(values: pd.Series) -> Rows:
-    """Which values (n,) are true or 1."""
+    """Values (n,) that are true or 1."""
     return np.asarray((values == 1).fillna(False), bool)
 
 
 def _ones(field: Field) -> Rows | None:
-    """Which codes, that of a missing value last, are true or 1."""
+    """Codes that are true or 1, that of a missing value last."""
     texts = codes_as_texts(field)
     return None if texts is None else np.array([text in ("True", "1", "1.0") for text in texts])
 
@@ -304,7 +304,7 @@ class Missing(Constraint):
         return there == gaps if self.both else ~there | gaps
 
     def _denied(self, fields: Mapping[str, Field]) -> Rows | None:
-        """Which codes (k, m) of both exclude each other, None: these do not tell."""
+        """Codes (k, m) of both that exclude each other, None: these do not tell."""
         on, given = fields[self.on], fields[self.name]
         texts = codes_as_texts(on) if self.value is not None else [*[""] * on.size, None]
         if texts is None or not on.size or not given.size:
@@ -430,7 +430,7 @@ class Product(Computed):
         return total.round(self.places) if pd.api.types.is_float_dtype(total.dtype) else total
 
     def holds(self, table: pd.DataFrame) -> Rows:
-        """Which rows (n,) have the product, of columns up to another way of rounding; a unit is rounded to the nearest."""
+        """Rows (n,) that have the product, of columns up to another way of rounding; a unit is rounded to the nearest."""
         wanted, found = (
             pd.to_numeric(column).to_numpy(np.float64, na_value=np.nan) for column in (self._exact(table), table[self.name])
         )

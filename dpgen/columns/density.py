@@ -166,7 +166,7 @@ def flat(lengths: Reals, counts: Reals, stds: Reals, left: Reals, right: Reals) 
 
 
 def beside(lengths: Reals, counts: Reals, stds: Reals, left: Reals, right: Reals) -> tuple[Reals, Reals]:
-    """The same, where long parts that hold little fall exponentially from the edge of a dense neighbour.
+    """This density, where long parts that hold little fall exponentially from the edge of a dense neighbour.
 
     A part from 0 to 1990 that 93 of 300 years are in holds the nineteen-eighties. No smooth density falls so fast.
     """

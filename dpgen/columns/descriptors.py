@@ -488,7 +488,7 @@ def _log_starts(name: str, grid: DiscretizedColumn, count: int) -> list[int]:
 
 
 def _at_zero(low: float, high: float, step: float) -> tuple[int, ...]:
-    """Where values from 0 on begin, and behind 0 if it is on the grid; (): all are on one side of it."""
+    """Beginning of the values from 0 on, and behind 0 if it is on the grid; (): all are on one side of it."""
     if not low <= 0 <= high:
         return ()
     zero = math.ceil(-low / step - 1e-9)

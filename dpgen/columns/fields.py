@@ -108,7 +108,7 @@ class Field(ABC):
         return "" if self.format == "default" else self.format
 
     def strange(self, values: pd.Series, found: pd.Series) -> npt.NDArray[np.bool_]:
-        """Which of the values (n,) that are there are not of the field's type; `found` is what `read` makes of them."""
+        """Values (n,) that are there and are not of the field's type; `found` is what `read` makes of them."""
         exact = self.read(values, strict=True) if self.type in ("integer", "year") else found
         return values.notna().to_numpy(bool) & exact.isna().to_numpy(bool)
 

@@ -201,7 +201,7 @@ class Read(NamedTuple):
         return cls(there, values, np.zeros(n, np.int64), np.zeros(n, bool) if fine is None else fine)
 
     def only(self) -> Read:
-        """Those that are of the form."""
+        """Values that are of the form."""
         return Read(self.there[self.there], self.values[self.there], self.whole[self.there], self.fine[self.there])
 
 
@@ -319,7 +319,7 @@ class ValueForm:
     kinds: str = ""
 
     def of(self, values: Array) -> tuple[Integers, Read]:
-        """Which of different values are of this form by their looks, and what they are."""
+        """Different values that are of this form by their looks, and what they are."""
         if values.dtype.kind in self.kinds:
             return self.as_it_is(values)
         tokens = values if values.dtype.kind == "O" else ()
@@ -380,7 +380,7 @@ def read(values: pd.Series, kind: str, format: str = "", *, strict: bool = False
 
 
 def found_of(different: Array, kind: str, format: str) -> Iterator[tuple[ValueForm, Integers, Read]]:
-    """Which of the different values (k,) are of which form that a column of this type can have, and what these are.
+    """The different values (k,) that are of each form that a column of this type can have, and what these are.
 
     What a type says of a value that looks like none of its forms, such as 007 of a number, is said by the first of them.
     """
@@ -427,7 +427,7 @@ def _in_writing(values: Array, writing: Writing) -> Read:
 
 
 def infinite(values: pd.Series) -> Flags:
-    """Which values (n,) are infinite numbers: these count as gaps where nobody states a range."""
+    """Values (n,) that are infinite numbers: these count as gaps where nobody states a range."""
     atoms, found = Atoms.of(values), np.zeros(len(values), bool)
     if atoms.different.dtype.kind == "f":
         found[atoms.rows] = np.isinf(atoms.different)

@@ -291,7 +291,7 @@ _USUAL = ("%H:%M", "%H:%M:%S")
 
 @cache
 def usual() -> Flags:
-    """Which cells are of numbers without units, of the most usual ones, or of dates of three numbers."""
+    """Cells of numbers without units, of the most usual ones, or of dates of three numbers."""
     spaced = [(word, gap) for word in _SOME for gap in ("", " ")]
     some = {("", ""), *((word + gap, "") for word, gap in spaced), *(("", gap + word) for word, gap in spaced)}
     numeric = {number for number, found in enumerate(dates().sets) if not dates().layouts[found[0]].months}

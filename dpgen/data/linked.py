@@ -249,7 +249,7 @@ class _Given:
 
 
 def _by_table(pairs: Iterable[tuple[str, _T]]) -> dict[str, tuple[_T, ...]]:
-    """What belongs to each table."""
+    """Values that belong to each table, by its name."""
     found = dict[str, tuple[_T, ...]]()
     for table, one in pairs:
         found[table] = (*found.get(table, ()), one)

@@ -245,7 +245,7 @@ class _Made:
     new: Callable[[str], str]
 
     def spans(self, spec: Spec) -> dict[str, str]:
-        """Which columns of time the first row alone has, and later rows alone."""
+        """Columns of time that the first row alone has, and those of later rows alone."""
         return {self.since or str(spec.order): "first"} | ({self.gap: "later"} if spec.most != 1 else {})
 
     def add_to(

@@ -435,7 +435,7 @@ class Reading:
                 )
 
     def _known(self, known: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
-        """Which rows hang on something."""
+        """Rows that hang on something."""
         if not known.all() and self.orphans == "error":
             whose, more = ("person", "people") if self.link == self.person else (repr(self.link), "rows")
             raise ValueError(
@@ -563,7 +563,7 @@ class Reading:
         raise ValueError(f"{self.path} has a row whose {name!r} is missing or no {what}: it must be known in every row")
 
     def _window(self, starts: Integers, labels: npt.NDArray[Any]) -> tuple[npt.NDArray[np.bool_], Integers]:
-        """Which rows are used: at most m successive ones of each person, or row above."""
+        """Rows that are used: at most m successive ones of each person, or row above."""
         counts = np.diff(starts)
         spare = np.maximum(counts - self.table.most, 0)
         begin = np.zeros(len(counts), np.int64)

@@ -311,7 +311,7 @@ class Reference:
         return cls(number, column, owner, targets, np.frombuffer(digests, ">u8").reshape(-1, 4).astype(np.uint64))
 
     def some(self, rows: Flags, people: Flags) -> Reference:
-        """Those of some rows (r,), of some people (n,); others are named no more."""
+        """References of some rows (r,), of some people (n,); others are named no more."""
         places = np.r_[np.where(people, people.cumsum() - 1, -1), -1]
         return replace(self, owner=places[self.owner[rows]], targets=places[self.targets[rows]], ranks=self.ranks[rows])
 

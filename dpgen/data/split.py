@@ -1,4 +1,4 @@
-r"""Which rows of a person are used, and which records are held out for evaluation: choices that depend on nobody else.
+r"""Choice of the rows of a person that are used, and of the records that are held out: it depends on nobody else.
 
 A row's rank is the SHA-256 of a secret salt, its person and its contents as texts; of a person with more than m rows those with
 the m smallest ranks are kept. Whole numbers or texts name the people, and other texts are other people: "01" is not "1"; in a
@@ -71,7 +71,7 @@ class People:
         return hashlib.sha256(b"dpgen rows" + self.key).hexdigest()
 
     def kept(self, people: pd.Series, rows: pd.DataFrame) -> npt.NDArray[np.bool_]:
-        """Which rows (n,) are used, of the person of each (n,) and all that is used of it (n, c)."""
+        """Rows (n,) that are used, by the person of each (n,) and all that is used of it (n, c)."""
         self.require_names(people)
         codes, _ = pd.factorize(people)
         crowded = np.flatnonzero(np.bincount(codes)[codes] > self.most) if len(codes) else codes
@@ -200,7 +200,7 @@ class Split:
         return cls(test_fraction, hashlib.sha256(f"dpgen public split {seed}".encode()).digest(), seed=seed)
 
     def test_rows(self, n: int) -> Tensor:
-        """Which of n records are for evaluation, bool (n,)."""
+        """Records for evaluation among n, bool (n,)."""
         if self.held_out is not None:
             return torch.arange(n) >= n - self.held_out
         if self.people is not None and len(self.people) != n:

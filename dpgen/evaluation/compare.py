@@ -107,7 +107,7 @@ class Comparison:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """The same, and sentences on what scores do not prove."""
+        """Sentences of `told`, and on what scores do not prove."""
         if not any(score.name.startswith("attack") for score in self.scores):
             return (*self.told, *LIMITS)
         from dpgen.evaluation.attacks import UNFOUND

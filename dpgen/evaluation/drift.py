@@ -108,7 +108,7 @@ class Column:
 
 
 def touching(one: Column, other: Column) -> Flags:
-    """Which cells (k, l) of two releases may hold the same value."""
+    """Cells (k, l) of two releases that may hold the same value."""
     sizes = one.field.size, other.field.size
     codes = np.zeros((len(one.cells), len(other.cells)), bool)
     inner = _same_category if isinstance(one.field, CategoryField) else _same_range

@@ -497,7 +497,7 @@ def _people(data: LinkedTables, other: Any, *, name: str, way: Numbers) -> Reals
 
 
 def _of_row(data: LinkedTables, other: Any, *, number: int, name: str, way: Numbers | None, sign: int) -> npt.NDArray[np.bool_]:
-    """Who has a row of which a date, or a time `name` from the row on where there is no `way`, is on the wrong side."""
+    """People (n,) with a row of which a date, or without a `way` a time `name` from the row on, is on the wrong side."""
     table, step = data.tables[number - 1], data.tables[number - 1].seconds(data.linking.time_unit) or 1
     times = np.floor_divide(table.times.astype("datetime64[s]").astype(np.int64), step)
     if way is None:

@@ -287,7 +287,7 @@ def _multiple(values: Sequence[Reals]) -> _Made | None:
 
 
 def _differs(made: _Made, step: float) -> Callable[..., Flags]:
-    """Which totals are others than what is computed, by more than they are rounded."""
+    """Totals that differ from what is computed by more than they are rounded."""
 
     def test(*values: Reals) -> Flags:
         *parts, total = values
@@ -357,7 +357,7 @@ def _dependencies(columns: Columns) -> Iterator[Rule]:
 
 
 def _learnt(kind: str, names: tuple[str, ...], a: Values, b: Values) -> Iterator[Rule]:
-    """That each value of a has one of b, the likeliest in own rows, if this holds there."""
+    """Rule that each value of a has one of b, the likeliest in own rows, if this holds there."""
     counts = _table(a, b)
     of_b = counts.sum(0)
     if of_b.sum() and counts.max(1).sum() >= (1 - BROKEN) * of_b.sum():

@@ -226,7 +226,7 @@ class Bins:
 
     @property
     def starts(self) -> npt.NDArray[Any]:
-        """Where bins begin (3 b,)."""
+        """Beginnings of the bins (3 b,)."""
         size = self.last - self.first + 1
         found = np.arange(self.first - size, self.last + size + 1)
         return found.astype(f"datetime64[{_CODES[self.unit]}]").astype("datetime64[s]") if self.unit else found * self.step
@@ -406,7 +406,7 @@ def _rules_of_states(own: LinkedFrames, column: str, called: str, states: Sequen
 
 
 def _people(part: LinkedFrames, rows: Integers) -> Flags:
-    """Which people have one of some rows."""
+    """People who have one of some rows."""
     return np.bincount(part.owner[rows], minlength=len(part.starts) - 1) > 0
 
 
@@ -558,7 +558,7 @@ def timelines(part: LinkedFrames) -> Figure:
 
 
 def pictures_of(parts: Parts) -> Mapping[str, Callable[[Parts], Figure]]:
-    """Those of these pictures that a table has, by the names of their files."""
+    """Pictures that a table has, by the names of their files."""
     first = next(iter(parts.values()))
     states = States.of(first) if len(first.befores) else None
     able: dict[str, tuple[bool, Callable[[Parts], Figure]]] = {

@@ -45,7 +45,7 @@ from decimal import ROUND_FLOOR, Context, Decimal
 from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 from dpgen.privacy.composition import BITS, RESERVED, BudgetExceeded, Cost, Filter, Moments, Planned, as_json, total_cost
 from dpgen.privacy.ledger_file import LedgerError, LedgerFile
@@ -565,3 +565,19 @@ def account(spending: Spending) -> dict[str, Any]:
         "runs": spending.runs,
         "payments": len(spending.payments),
     }
+
+
+class Declared(Exception):
+    """The plan that a run has declared, instead of running."""
+
+    def __init__(self, plan: Sequence[Planned]) -> None:
+        super().__init__("declared")
+        self.plan = plan
+
+
+class Quoting(Payer):
+    """Takes the plan of a run, and ends it."""
+
+    def pay(self, plan: Sequence[Planned], budget: Budget | None) -> NoReturn:
+        """Pays nothing."""
+        raise Declared(plan)

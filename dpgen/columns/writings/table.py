@@ -160,7 +160,7 @@ _KEYS = np.random.default_rng(0).integers(1, 2**63, _LONGEST, dtype=np.uint64) *
 
 
 class Found(NamedTuple):
-    """Which texts (n,) are of a writing, and their values (n,)."""
+    """Texts (n,) of a writing, and their values (n,)."""
 
     there: Flags
     values: Reals
@@ -183,7 +183,7 @@ class Writing(ABC):
 
     @abstractmethod
     def _of_group(self, group: Group) -> Found:
-        """Those of one shape."""
+        """Texts of one shape."""
 
     @abstractmethod
     def write(self, values: Array, decimals: int) -> list[str]:

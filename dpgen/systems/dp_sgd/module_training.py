@@ -219,7 +219,7 @@ class ModuleGradients:
 
     @property
     def columns(self) -> dict[str, slice]:
-        """Where each parameter is in the vector of all, by the name that its author gave it."""
+        """Place of each parameter in the vector of all, by the name that its author gave it."""
         prefix = "plain." if isinstance(self.module, WithLoss) else ""
         return {name.removeprefix(prefix): part for name, part in self.per_record.columns.items()}
 

@@ -18,7 +18,7 @@ goes, L2 sensitivity :math:`\sqrt 2` for another person in their place.
    law, as far as it differs from that of the model by more than noise (`nearer`): where gaps say when rows are, they stay as
    they are. The first row keeps its day, rows of one day stay together, and no row comes before the first one. The function is
    that of a large public draw of the model (optimal transport on the line). A row goes only so far that its gap stays in its
-   part of the law of gaps, by whole steps (`reach`): a gap of exactly a minute stays one.
+   part of the law of gaps, by whole steps (`placing`): a gap of exactly a minute stays one.
 
 Gaps that a schema states always hold. Rows that the calendar has no room for, even by the least stated gap, are left out before
 that, the last ones of a person first (`fitting`). Where gaps are bought, such rows are on day E, all of them.

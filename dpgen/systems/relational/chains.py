@@ -294,7 +294,7 @@ def _wide(values: Reals) -> Reals:
 
 
 class _Excluded:
-    """What constraints exclude among stacked columns (codes, K) of shares above 0; `held` are the codes they are about."""
+    """Excluded combinations of stacked columns (codes, K) of shares above 0; `held` are codes that constraints are about."""
 
     def __init__(self, zeros: Sequence[Zero], shares: Tensor) -> None:
         self._zeros = [(zero.rows, [torch.from_numpy(own.astype(np.float32)) for own in zero.factors]) for zero in zeros]

@@ -20,8 +20,7 @@ from dpgen.samples import LinkedSamples
 from dpgen.schema import Schema, nearest
 from dpgen.systems.relational.calendars import LEAST, Calendar, whole_units
 from dpgen.systems.relational.chains import Chain
-from dpgen.systems.relational.placing import Times
-from dpgen.systems.relational.reach import Reach, step_of
+from dpgen.systems.relational.placing import Reach, Times, step_of
 from dpgen.systems.relational.rules import copied, ends, settled
 from dpgen.systems.relational.sums import Integers, Reals
 from dpgen.systems.relational.target import Feature
@@ -372,7 +371,7 @@ class Draws:
         return self.model.rules(number)
 
     def _holds(self, schema: Schema) -> Any:
-        """Which rows of a table (n,) satisfy the schema."""
+        """Rows of a table (n,) that satisfy the schema."""
         return (lambda table: np.ones(len(table), bool)) if self.learns else schema.satisfied
 
     def _people(self, n: int, given: dict[str, Any], logs: Any) -> tuple[pd.DataFrame, Integers]:

@@ -10,7 +10,7 @@ person are a function of that person's rows alone. So L1 and L2 sensitivity are 
 sensitivity :math:`\sqrt 2` for another person in their place.
 
 **Use.** Where zeros do not stand out of the noise, no gap is zero: the least one is a step. A gap that is drawn stays in its
-place of the released law when rows are moved to the days of the calendar, see `reach`.
+place of the released law when rows are moved to the days of the calendar, see `placing`.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ goes, and L2 sensitivity :math:`\sqrt 2` for another person in their place.
 
 **Use.** Leading rows are moved inside their day by a non-decreasing function of the time of day, one of first rows and one of
 later ones, which takes the law of a large public draw to the released one as far as both differ by more than noise, see
-`calendars`. A row goes only so far that its gap stays in its part of the law of gaps, by whole steps, see `reach`. Rows that
+`calendars`. A row goes only so far that its gap stays in its part of the law of gaps, by whole steps, see `placing`. Rows that
 follow keep their gaps: of rows a minute apart the first one moves all.
 """
 

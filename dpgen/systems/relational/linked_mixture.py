@@ -247,7 +247,7 @@ class LinkedMixture:
         return found
 
     def parts_of(self, frames: Sequence[pd.DataFrame]) -> list[Reals]:
-        """Which part of its person each row of each table has."""
+        """Part of its person that each row of each table has."""
         found = [np.ones(len(frames[0]))]
         for number, table in enumerate(self.about, 1):
             counts = frames[table["parent"]][table["count"]].to_numpy(np.int64)
@@ -475,7 +475,7 @@ class _Filling:
     # -- rules between tables ------------------------------------------------------------------------------------------
 
     def _broken(self, people: Integers, frames: Frames, *, last: bool) -> Flags:
-        """Which of some people (m,) break a constraint between tables by a value that was filled.
+        """People (m,) who break a constraint between tables by a value that was filled.
 
         A date that must not be after a row, or before it, is drawn again, but in a `last` attempt.
         """
@@ -507,7 +507,7 @@ class _Filling:
         return [rule for rule in rules if rule["kind"] in ("from", "until") and not rule["broken"]]
 
     def _follow_rules(self, frames: Frames, number: int, table: Mapping[str, Any]) -> None:
-        """What rules between people and the rows of a table say: dates at rows, copies, sums."""
+        """Columns that follow by rules between people and the rows of a table: dates at rows, copies, sums."""
         owner, rules = self.model.owner(number, frames), self.model.rules(number)
         if table["order"] is not None:
             in_units, holds = (table["order"], self._unit(number)), self.model.schemas[0].satisfied

@@ -68,7 +68,7 @@ class _Column:
     columns: Columns
 
     def cells(self, sizes: Sequence[int]) -> slice:
-        """Its groups among those of a stack of these sizes."""
+        """Cells of the target in a stack of these sizes."""
         begin = int(sum(sizes[: self.place]))
         return slice(begin, begin + sizes[self.place])
 
@@ -460,7 +460,7 @@ def sums_saved(noisy: NoisySums) -> Arrays:
 
 
 def sums_described(noisy: NoisySums) -> dict[str, Any]:
-    """Which tables were measured, and the numbers of groups on each level."""
+    """The tables that were measured, and the numbers of groups on each level."""
     return {
         "tables": [[table.block, table.left, table.right, table.level] for table, _, _ in noisy.tables],
         "levels": [[own.sizes for own in level] for level in noisy.layout.levels],

@@ -122,7 +122,7 @@ def breaking(
 
 
 def broken_by(one: Candidate, people: pd.DataFrame, table: LinkedRows, fields: Sequence[Mapping[str, Field]]) -> Flags:
-    """Which people (n,) break a candidate."""
+    """People (n,) who break a candidate."""
     counts = np.diff(table.starts)
     owner, own = np.repeat(np.arange(len(counts)), counts), fields[0][one.of].read(people[one.of]).reset_index(drop=True)
     if one.kind in ("from", "until"):

@@ -120,7 +120,7 @@ class Histories:
         return Histories(self.people[people], [own[at] for own, at in zip(self.rows, lines[1:])], starts)
 
     def of_people(self, number: int, shape: Shape) -> Integers:
-        """Where the rows (n + 1,) of each person begin in a table."""
+        """Beginnings (n + 1,) of the rows of each person in a table."""
         branch = shape.tables[number - 1]
         return self.starts[number - 1][self.of_people(branch.parent, shape)] if branch.parent else self.starts[number - 1]
 
@@ -226,7 +226,7 @@ class Table:
 
 @dataclass(frozen=True, eq=False)
 class Layout:
-    """Where the cells of all tables lie in one vector, of counts as of laws: blocks of level 0, then of level 1, ..."""
+    """Places of the cells of all tables in one vector, of counts as of laws: blocks of level 0, then of level 1, ..."""
 
     shape: Shape  # at level 0
     levels: tuple[Level, ...]  # groups of these codes; the first one keeps all of them

@@ -168,7 +168,7 @@ def _side(counts: Reals, std: float, smooth: Reals) -> Reals | None:
 
 
 def _stand_out(parts: Parts, those: Seen, more: Reals) -> Flags:
-    """Which inner parts hold more than those beside them would have at the same length: of floats each frequent value does."""
+    """Inner parts that hold more than those beside them would have at the same length: of floats each frequent value does."""
     inner = slice(those.first, those.after)
     counts, lengths = parts.counts[inner], (parts.lengths * more)[inner]
     if isinstance(parts.axis, Floats):
@@ -195,7 +195,7 @@ def _by_chance(parts: Parts, those: Seen) -> Reals:
 
 
 def _through(parts: Parts, those: Seen, more: Reals) -> tuple[Flags, Reals, Reals]:
-    """Which inner parts (k,) stand alone, and log densities at both ends of the others as if those were not there.
+    """Inner parts (k,) that stand alone, and log densities at both ends of the others as if those were not there.
 
     `more` (m,) are weights of digits. A few parts beyond the last seen ones have their say, where those are no frequent values:
     they tell a slope.

@@ -1,4 +1,4 @@
-r"""What is bought of one column: the domain of a number, and of texts of which few values are frequent.
+r"""Domains that are bought of one column: of a number, and of texts of which few values are frequent.
 
 **A number** has a range, frequent values, and counts of parts through which a density is fitted. Values are whole units of an
 axis (`dpgen.columns.axes`). One row is in one cell of every histogram here, so it moves one count by 1:
@@ -259,7 +259,7 @@ class Parts:
 
 @dataclass(frozen=True, eq=False)
 class Seen:
-    """Which parts (m,) hold more than noise; all that do so are between `first` and `after`."""
+    """Parts (m,) that hold more than noise; all that do so are between `first` and `after`."""
 
     those: Flags
     first: int
@@ -338,7 +338,7 @@ def _reached(counts: Reals, variances: Reals, far: float, near: float, *, last: 
 
 
 def _told_apart(parts: Parts, found: Seen, lengths: Integers, apart: Flags, least: float) -> Flags:
-    """Where a new part begins (m + 1,) inside of what is seen: behind `least`, at other lengths, beside `apart` ones."""
+    """Beginnings of new parts (m + 1,) inside of what is seen: behind `least`, at other lengths, beside `apart` ones."""
     begins, total, noise = np.zeros(len(parts.counts) + 1, bool), 0.0, 0.0
     for i in range(found.first, found.after):
         enough = total >= least and total > _APART * noise**0.5

@@ -251,7 +251,7 @@ class Zero:
     factors: tuple[Floats, ...]
 
     def mass(self, p: Floats) -> Floats:
-        """Its probability (K,) in components whose stacked columns are p (sum of groups, K)."""
+        """Probability (K,) of the question in components whose stacked columns are p (sum of groups, K)."""
         return np.asarray(np.multiply.reduce(self._parts(p)).sum(0))
 
     def add_gradients(self, weight: float, p: Floats, w: Floats, of_p: Floats, of_w: Floats) -> None:
@@ -508,7 +508,7 @@ class Held:
 
     @classmethod
     def of(cls, asked: Sequence[Measurement], levels: Sequence[Coarsening]) -> Held:
-        """Those of measured questions that products can hold."""
+        """Tables of measured questions that products can hold."""
         kept, groups = list[Measurement](), dict[int, Integers]()
         for m in asked:
             own = {c: levels[m.marginal.level].groups[c] for c in m.marginal.columns}

@@ -64,7 +64,7 @@ class Mixture:
 
     @property
     def offsets(self) -> Integers:
-        """Where each column begins in `probabilities`, and their end."""
+        """Beginning of each column in `probabilities`, and their end."""
         return np.cumsum([0, *self.sizes])
 
     @cached_property
@@ -256,7 +256,7 @@ def _pairs_of(row, c, sizes, at, where, stride):  # type: ignore[no-untyped-def]
 
 @_compile
 def _triples_of(row, c, sizes, at, where, stride, m):  # type: ignore[no-untyped-def]
-    """The same of triples, behind m cells of pairs."""
+    """Cells of triples, behind m cells of pairs."""
     for b in range(len(row)):
         if b == c:
             continue
@@ -326,7 +326,7 @@ class CodedMixture:
         return Mixture(stacked, (weights / weights.sum()).astype(np.float32), self.mixture.sizes), chance
 
     def inside_ranges(self, table: pd.DataFrame, given: Given) -> Flags:
-        """Which rows (n,) of values lie in the ranges that are given."""
+        """Rows (n,) of values in the ranges that are given."""
         found = np.ones(len(table), bool)
         for name, value in given.items():
             if isinstance(value, Mapping):
@@ -422,7 +422,7 @@ class CodedMixture:
 
 
 def _between(values: npt.NDArray[Any], low: Any, high: Any) -> Flags:
-    """Which values are in [low, high]; None: without this end."""
+    """Values in [low, high]; None: without this end."""
     found = np.ones(len(values), bool)
     found &= True if low is None else np.asarray(values >= low, bool)
     return found & (True if high is None else np.asarray(values <= high, bool))
@@ -467,19 +467,19 @@ class Gaps:
 
     @property
     def whole(self) -> Flags:
-        """Which rows (n,) have no gaps."""
+        """Rows (n,) without gaps."""
         return np.asarray(~self.known.isna().any(axis=1).to_numpy())
 
     @property
     def present(self) -> tuple[list[bool], list[bool]]:
-        """Which columns (d,) have values in the first draws, all of them, and in later ones: those in no constraint."""
+        """Columns (d,) with values in the first draws, all of them, and in later ones: those in no constraint."""
         schema = self.model.schema
         tied = {name for constraint in schema.constraints for name in constraint.names}
         return [True] * len(schema.modelled), [own.name not in tied for own in schema.modelled]
 
     @property
     def hopeless(self) -> Flags:
-        """Which rows (n,) have known values that break a constraint."""
+        """Rows (n,) whose known values break a constraint."""
         found = np.zeros(len(self.known), bool)
         for i, constraint in enumerate(self.model.schema.constraints):
             if set(constraint.names) <= set(self.known):

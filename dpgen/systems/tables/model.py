@@ -116,7 +116,7 @@ class TablesModel(PublicModel, CodedMixture, kind="tables"):
         return np.asarray(within.sum(1) + np.concatenate([*logs, np.empty(0)])[place.ravel()])
 
     def _holding(self, codes: Integers) -> tuple[npt.NDArray[np.bool_], dict[int, npt.NDArray[np.bool_]]]:
-        """Which rows (n,) the constraints allow, and which all but one, for those that a share of rows breaks."""
+        """Rows (n,) that the constraints allow, and those that all but one allow, where a share of rows breaks one."""
         rows, count = torch.from_numpy(codes), len(self.schema.constraints)
         held, found = self.schema.admissible(rows).numpy(), {}
         for i, constraint in enumerate(self.schema.constraints):

@@ -190,7 +190,7 @@ class Coded:
         return np.asarray(least * (expected + 1.0) + max(0.0, phi - least) * (expected + n / expected.size) / 2)
 
     def _variances(self, y: Reals, expected: Reals, noise: Reals, n: float, phi: float) -> Reals:
-        """The same, and what frees cells."""
+        """Variances of the prior's counts, and of what frees cells that differ from it."""
         return self.variances(expected, n, phi) + np.maximum(0.0, (y - expected) ** 2 - _FREE * noise)
 
     def dependence(self, columns: Columns, levels: Sequence[Coarsening]) -> Dependence:

@@ -291,7 +291,7 @@ def on_two(columns: Sequence[Column], found: Sequence[Candidate], most: float) -
 
 
 def _smallest(among: Sequence[tuple[int, Candidate]]) -> list[Candidate]:
-    """Of candidates and their cells those of the fewest cells, as many as may be counted together."""
+    """Candidates of the fewest cells, as many as may be counted together, of candidates and their cells."""
     some = sorted(among, key=lambda pair: pair[0])[:_MOST_OF_TWO]
     whole = np.cumsum([cells for cells, _ in some])
     return [one for (_, one), cells in zip(some, whole) if cells <= _MOST_CELLS]
@@ -545,7 +545,7 @@ def _step(field: Field) -> float:
 
 
 def needed(among: Sequence[Candidate]) -> list[Candidate]:
-    """Those that do not follow from others, totals behind their parts, and of equal columns one direction.
+    """Rules that do not follow from others, totals behind their parts, and of equal columns one direction.
 
     Rules of other kinds about a computed column are left out.
     """

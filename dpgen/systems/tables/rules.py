@@ -187,7 +187,7 @@ def _added(batches: Iterable[Flags], size: int) -> torch.Tensor:
 
 
 def _broken(table: pd.DataFrame, fields: Sequence[Field], rules: Sequence[Constraint]) -> Flags:
-    """Which rows (m,) break each of the rules, each row by itself."""
+    """Rows (m,) that break each of the rules, each row by itself."""
     parsed = pd.DataFrame({field.name: field.read(table[field.name]) for field in fields})
     return np.stack([~rule.holds(parsed) for rule in rules], axis=1)
 
@@ -256,7 +256,7 @@ class Search:
 
     @property
     def whole(self) -> float:
-        """What shares of mu^2 are of."""
+        """The part of mu^2 of which shares are."""
         return self.part * self.budget.whole
 
     @property
@@ -282,7 +282,7 @@ class Search:
         return self._with(schema, rules, [], (before - self.budget.left) / self.budget.whole)
 
     def _rules(self, schema: Schema, among: list[Candidate]) -> list[Rule]:
-        """Those of the candidates that hold; all are counted at first if there are many."""
+        """Rules of the candidates that hold; all are counted at first if there are many."""
         most = int(self.prices.most / self.prices.unit)
         if len(among) > most:
             share = min(self.prices.of(among, MANY), OF_MANY * self.whole) * (1 - 1e-9)
@@ -472,7 +472,7 @@ def without_rare(rules: Sequence[Rule]) -> list[Rule]:
 
 
 def _rank(one: Candidate, times: Collection[str]) -> int:
-    """Which rules are counted first where not all can be: orders of times, totals, and orders of numbers last."""
+    """Rank of a rule where not all can be counted: orders of times first, totals, and orders of numbers last."""
     if one.kind == "less_equal":
         return 0 if one.names[0] in times else 3
     return 1 if one.computes else 2

@@ -127,7 +127,7 @@ def whole_mixture(columns: Columns, schema: Schema, measurements: Sequence[Measu
 
 
 def _allowed(columns: Columns, schema: Schema) -> Flags:
-    """Which cells of groups of columns the constraints of a schema do not exclude."""
+    """Cells of groups of columns that the constraints of a schema do not exclude."""
     sizes = columns.coarse.sizes
     found = np.zeros(sizes, bool)
     codes = np.stack(np.unravel_index(np.arange(math.prod(schema.domain.sizes)), schema.domain.sizes), axis=1)

@@ -231,7 +231,7 @@ class _Stated:
         return cls(std * np.sqrt((slopes[clear] ** 2).sum(1)), slopes, axis, clear)
 
     def numbers(self, counts: Reals) -> Reals:
-        """They, in such counts."""
+        """Answers of the question in such counts."""
         if self.slopes is None:
             return counts.ravel()
         along = np.moveaxis(counts, self.axis, -1).reshape(self.slopes.shape)

@@ -9,8 +9,7 @@ import pytest
 import dpgen
 from dpgen.columns.descriptors import field_of
 from dpgen.systems.relational.calendars import Calendar
-from dpgen.systems.relational.placing import Times
-from dpgen.systems.relational.reach import Reach
+from dpgen.systems.relational.placing import Reach, Times
 
 FAST: dict[str, Any] = {"rounds": 1, "classes": 4, "row_classes": 4, "steps": 20, "picks": 2, "person": "who", "order": "day"}
 GAP = "days since the last"
