@@ -9,12 +9,14 @@ from types import ModuleType
 import pytest
 
 import dpgen
-from dpgen import metrics
+from dpgen import callbacks, metrics, nets
 from dpgen.metrics.fidelity import fidelity
 from dpgen.run import run
 
+ROOMS = [dpgen, callbacks, dpgen.data, metrics, nets, dpgen.privacy, dpgen.systems]
 
-@pytest.mark.parametrize("package", [dpgen, dpgen.data, metrics, dpgen.privacy, dpgen.systems], ids=lambda room: room.__name__)
+
+@pytest.mark.parametrize("package", ROOMS, ids=lambda room: room.__name__)
 def test_every_public_name_can_be_imported_and_no_other(package: ModuleType) -> None:
     for name in package.__all__:
         assert hasattr(package, name), name
